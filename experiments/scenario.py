@@ -1,0 +1,370 @@
+"""Scenario files: what to run on which network, checked completely before anything starts.
+
+A scenario is ``experiments/scenarios/<name>.yaml``. Unknown keys, wrong types and impossible
+values are refused with one line naming the file, the key and what was expected.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
+
+from topologies import Fault, Flow, LinkEvent, SpecError, Topology
+from topologies import build as build_topology
+from topologies.checks import nearest
+from topologies.events import expand_events
+from topologies.traffic import expand_traffic
+
+from .errors import UserError
+
+__all__ = ["SCENARIOS", "Cell", "Method", "Scenario", "Workload", "load", "method_names", "names"]
+
+SCENARIOS = Path(__file__).parent / "scenarios"
+SCHEMA = 1  # of a resolved scenario; part of its digest
+
+_LABEL = re.compile(r"[a-z0-9][a-z0-9.+_-]*")
+
+OptionValue = bool | int | float | str
+Whole = Annotated[int, Field(strict=True, ge=1)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class Workload(_Strict):
+    """What every rank trains.
+
+    Parameters
+    ----------
+    task : str
+        Name of a workload in `experiments.workloads`.
+    batch_size : int
+        Samples per rank and step.
+    steps : int
+        Optimizer steps.
+    eval_every : int, optional
+        Steps between evaluations; the last step is always evaluated. None: only then.
+    device : str
+        Device profile in `experiments/devices` whose compute times are charged.
+    optimizer : {"sgd", "adam"}
+    lr : float
+        Learning rate.
+    momentum : float
+        For SGD.
+    weight_decay : float
+    """
+
+    task: str
+    batch_size: Whole
+    steps: Whole
+    eval_every: Whole | None = None
+    device: str
+    optimizer: Literal["sgd", "adam"] = "sgd"
+    lr: Positive = 0.05
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    weight_decay: Annotated[float, Field(ge=0, le=1)] = 0.0
+
+
+class Method(_Strict):
+    """A compression method under test, with a label that is unique in the scenario."""
+
+    name: str
+    label: str = ""
+    options: dict[str, OptionValue] = {}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One method and one seed of a scenario."""
+
+    label: str
+    method: str
+    options: dict[str, OptionValue]
+    seed: int
+
+    @property
+    def key(self) -> str:
+        """Name of the cell's directory."""
+        return f"{self.label}-s{self.seed}"
+
+
+class Scenario(_Strict):
+    """A checked scenario; see `load`.
+
+    Parameters
+    ----------
+    description : str
+        One line saying whom it stands for.
+    world_size : int
+        Ranks.
+    clock : {"virtual", "real"}
+    topology : dict
+        For `topologies.build`.
+    events, traffic : list of dict
+        For `topologies.expand_events` and `topologies.expand_traffic`.
+    workload : Workload
+    methods : list of str or Method
+    seeds : list of int
+    target_accuracy : float, optional
+        Share of the test set for ``time_to_accuracy_s``.
+    segmentation : {"auto", "on", "off"}
+        Whether frames may be super-packets of several segments; auto lets the testbed decide.
+    timeout_s : float, optional
+        Seconds of training after which a cell is stopped; see `end_s`.
+    """
+
+    description: Annotated[str, Field(min_length=1, max_length=200)]
+    world_size: Annotated[int, Field(strict=True, ge=2, le=1024)]
+    clock: Literal["virtual", "real"] = "virtual"
+    topology: dict[str, Any]
+    events: list[dict[str, Any]] = []
+    traffic: list[dict[str, Any]] = []
+    workload: Workload
+    methods: Annotated[list[str | Method], Field(min_length=1)]
+    seeds: Annotated[list[Annotated[int, Field(ge=0, lt=2**31)]], Field(min_length=1)] = [0]
+    target_accuracy: Share | None = None
+    segmentation: Literal["auto", "on", "off"] = "auto"
+    timeout_s: Positive | None = None
+
+    _name: str = PrivateAttr(default="scenario")
+    _file: Path = PrivateAttr(default=Path())
+
+    @property
+    def name(self) -> str:
+        """Name of the scenario: that of its file."""
+        return self._name
+
+    @property
+    def end_s(self) -> float:
+        """Seconds of training after which a cell counts as timed out.
+
+        `timeout_s`, or a minute per step, at least ten minutes.
+        """
+        return self.timeout_s or max(600.0, 60.0 * self.workload.steps)
+
+    @functools.cached_property
+    def network(self) -> Topology:
+        """The topology, built."""
+        return _keyed("topology", lambda: build_topology(self.topology, self.world_size))
+
+    @functools.cached_property
+    def changes(self) -> tuple[LinkEvent | Fault, ...]:
+        """Every change of the network, sorted by time."""
+        folder = self._file.parent
+        expand = functools.partial(expand_events, self.events, self.network, self.end_s, folder)
+        return tuple(_keyed("events", expand))
+
+    @functools.cached_property
+    def flows(self) -> tuple[Flow, ...]:
+        """Every flow of cross traffic, sorted by start."""
+        expand = functools.partial(expand_traffic, self.traffic, self.network, self.end_s)
+        return tuple(_keyed("traffic", expand))
+
+    @functools.cached_property
+    def arms(self) -> tuple[Method, ...]:
+        """The methods, each with its label."""
+        made = [Method(name=m) if isinstance(m, str) else m for m in self.methods]
+        return tuple(m.model_copy(update={"label": m.label or _default_label(m)}) for m in made)
+
+    def cells(self) -> list[Cell]:
+        """Return every method with every seed, methods in the order of the file."""
+        return [
+            Cell(arm.label, arm.name, dict(arm.options), seed)
+            for arm in self.arms
+            for seed in self.seeds
+        ]
+
+    def resolved(self) -> dict[str, Any]:
+        """Return plain sorted data with topology, events, traffic and defaults written out."""
+        data = self.model_dump(mode="json")
+        data |= {
+            "schema": SCHEMA,
+            "name": self.name,
+            "topology": self.network.to_dict(),
+            "events": [event.to_dict() for event in self.changes],
+            "traffic": [flow.to_dict() for flow in self.flows],
+            "methods": [arm.model_dump(mode="json") for arm in self.arms],
+            "timeout_s": self.end_s,
+        }
+        return json.loads(json.dumps(data, sort_keys=True, allow_nan=False))
+
+    def digest(self) -> str:
+        """Return the SHA-256 of `resolved`, in hexadecimal."""
+        text = json.dumps(self.resolved(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def narrowed(
+        self,
+        *,
+        methods: Iterable[str] | None = None,
+        seeds: Iterable[int] | None = None,
+        steps: int | None = None,
+    ) -> Scenario:
+        """Return a checked copy with fewer methods (by label), other seeds or other steps."""
+        data = self.model_dump()
+        if methods is not None:
+            labels = [arm.label for arm in self.arms]
+            for label in (wanted := list(methods)):
+                if label not in labels:
+                    hint = nearest(label, labels) or f"; valid: {', '.join(labels)}"
+                    raise UserError(f"--methods: scenario {self.name} has no '{label}'{hint}")
+            data["methods"] = [a.model_dump() for a in self.arms if a.label in wanted]
+        if seeds is not None:
+            data["seeds"] = list(seeds)
+        if steps is not None:
+            data["workload"]["steps"] = steps
+            every = data["workload"]["eval_every"]
+            data["workload"]["eval_every"] = min(every, steps) if every else None
+            data["timeout_s"] = self.end_s  # events keep their place
+        return _checked(data, self.name, self._file)
+
+
+def _default_label(arm: Method) -> str:
+    """Return the method's name followed by the values of its options."""
+    return "-".join([arm.name, *(str(v).lower() for v in arm.options.values())])
+
+
+def _keyed(section: str, make: Any) -> Any:
+    """Call `make`; put errors of a specification below the scenario's `section`."""
+    try:
+        return make()
+    except SpecError as error:
+        raise error.under(section) from None
+
+
+def method_names() -> list[str]:
+    """Return the methods of `netsenseml` without importing it, which would import torch.
+
+    Each is one file of ``netsenseml/codecs``, named after it.
+    """
+    folder = Path(__file__).parent.parent / "netsenseml" / "codecs"
+    files = [f.stem for f in folder.glob("*.py") if not f.stem.startswith("_")]
+    return sorted(stem.replace("_", "-") for stem in files if stem != "base")
+
+
+def names() -> list[str]:
+    """Return the names of the scenarios that come with the project."""
+    return sorted(path.stem for path in SCENARIOS.glob("*.yaml"))
+
+
+def load(name_or_path: str | Path) -> Scenario:
+    """Read and check a scenario.
+
+    Parameters
+    ----------
+    name_or_path : str or Path
+        A shipped scenario's name, or a path that ends in ``.yaml``.
+
+    Raises
+    ------
+    UserError
+        One line: file, key, what was expected, nearest valid name.
+    """
+    path = Path(name_or_path)
+    if path.suffix not in (".yaml", ".yml"):
+        name = str(name_or_path)
+        if name not in names():
+            hint = nearest(name, names())
+            raise UserError(f"no scenario '{name}'{hint} (there are: {', '.join(names())})")
+        path = SCENARIOS / f"{name}.yaml"
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{_shown(path)}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{_shown(path)}: expected UTF-8 text") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" line {mark.line + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or "cannot be parsed"
+        raise UserError(f"{_shown(path)}:{where} is not YAML: {problem}") from None
+    if not isinstance(data, dict):
+        raise UserError(
+            f"{_shown(path)}: expected a mapping with keys {', '.join(Scenario.model_fields)}"
+        )
+    return _checked(data, path.stem, path)
+
+
+def _shown(path: Path) -> str:
+    """Return `path` as seen from here, where that is shorter."""
+    try:
+        return str(path.resolve().relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
+
+
+def _checked(data: dict[str, Any], name: str, file: Path) -> Scenario:
+    """Validate everything that can be validated without running."""
+    try:
+        scenario = Scenario.model_validate(data)
+        scenario._name = name
+        scenario._file = file
+        _check_methods(scenario)
+        scenario.resolved()
+    except ValidationError as error:
+        raise UserError(f"{_shown(file)}: {_explain(error, data)}") from None
+    except SpecError as error:
+        raise UserError(f"{_shown(file)}: {error}") from None
+    return scenario
+
+
+def _check_methods(scenario: Scenario) -> None:
+    valid = method_names()
+    labels: set[str] = set()
+    for i, arm in enumerate(scenario.arms):
+        if arm.name not in valid:
+            hint = nearest(arm.name, valid) or f"; valid: {', '.join(valid)}"
+            raise SpecError(f"methods.{i}", f"no method '{arm.name}'{hint}")
+        if not _LABEL.fullmatch(arm.label):
+            raise SpecError(f"methods.{i}.label", f"expected a-z 0-9 . + _ -; got '{arm.label}'")
+        if arm.label in labels:
+            raise SpecError(f"methods.{i}.label", f"'{arm.label}' is used twice")
+        labels.add(arm.label)
+    for i, seed in enumerate(scenario.seeds):
+        if seed in scenario.seeds[:i]:
+            raise SpecError(f"seeds.{i}", f"{seed} is used twice")
+    every = scenario.workload.eval_every
+    if every is not None and every > scenario.workload.steps:
+        raise SpecError("workload.eval_every", f"expected at most steps; got {every}")
+
+
+_FIELDS: dict[str, type[BaseModel]] = {"": Scenario, "workload": Workload, "methods": Method}
+
+
+def _explain(error: ValidationError, data: dict[str, Any]) -> str:
+    """Return the first mistake as ``key: what was expected``."""
+    # A union reports each member's complaint; the one that went deepest is about the real key.
+    details = error.errors(include_url=False)
+    first = [d for d in details if d["loc"][:2] == details[0]["loc"][:2]]
+    detail = max(first, key=lambda d: len(d["loc"]))
+    loc = [p for p in detail["loc"] if p not in ("str", "Method", "bool", "int", "float")]
+    key = ".".join(str(p) for p in loc)
+    kind = detail["type"]
+    if kind == "extra_forbidden":
+        return f"{key}: unknown key{_where_valid(str(loc[-1]), str(loc[0]) if loc[1:] else '')}"
+    if kind == "missing":
+        return f"{key}: is missing"
+    got = repr(detail["input"])
+    wanted = detail["msg"].removeprefix("Input should be ")
+    return f"{key}: expected {wanted}; got {got if len(got) <= 60 else got[:57] + '...'}"
+
+
+def _where_valid(wrong: str, section: str) -> str:
+    """Name the nearest key of a section, or the section a misplaced key belongs to."""
+    valid = list(_FIELDS.get(section, Scenario).model_fields)
+    for other, model in _FIELDS.items():
+        if other != section and wrong in model.model_fields:
+            return f"; '{wrong}' belongs {f'under {other}' if other else 'at the top level'}"
+    return nearest(wrong, valid) or f"; valid: {', '.join(valid)}"

@@ -22,9 +22,11 @@ from topologies import Fault, Flow, LinkEvent, SpecError, Topology
 from topologies import build as build_topology
 from topologies.checks import nearest
 from topologies.events import expand_events
+from topologies.shape import SHAPE_FIELDS
 from topologies.traffic import expand_traffic
 
 from .errors import UserError
+from .mistakes import explain
 
 __all__ = ["SCENARIOS", "Cell", "Method", "Scenario", "Workload", "load", "method_names", "names"]
 
@@ -314,7 +316,7 @@ def _checked(data: dict[str, Any], name: str, file: Path) -> Scenario:
         _check_methods(scenario)
         scenario.resolved()
     except ValidationError as error:
-        raise UserError(f"{_shown(file)}: {_explain(error, data)}") from None
+        raise UserError(f"{_shown(file)}: {explain(error, _SECTIONS)}") from None
     except SpecError as error:
         raise UserError(f"{_shown(file)}: {error}") from None
     return scenario
@@ -340,31 +342,10 @@ def _check_methods(scenario: Scenario) -> None:
         raise SpecError("workload.eval_every", f"expected at most steps; got {every}")
 
 
-_FIELDS: dict[str, type[BaseModel]] = {"": Scenario, "workload": Workload, "methods": Method}
-
-
-def _explain(error: ValidationError, data: dict[str, Any]) -> str:
-    """Return the first mistake as ``key: what was expected``."""
-    # A union reports each member's complaint; the one that went deepest is about the real key.
-    details = error.errors(include_url=False)
-    first = [d for d in details if d["loc"][:2] == details[0]["loc"][:2]]
-    detail = max(first, key=lambda d: len(d["loc"]))
-    loc = [p for p in detail["loc"] if p not in ("str", "Method", "bool", "int", "float")]
-    key = ".".join(str(p) for p in loc)
-    kind = detail["type"]
-    if kind == "extra_forbidden":
-        return f"{key}: unknown key{_where_valid(str(loc[-1]), str(loc[0]) if loc[1:] else '')}"
-    if kind == "missing":
-        return f"{key}: is missing"
-    got = repr(detail["input"])
-    wanted = detail["msg"].removeprefix("Input should be ")
-    return f"{key}: expected {wanted}; got {got if len(got) <= 60 else got[:57] + '...'}"
-
-
-def _where_valid(wrong: str, section: str) -> str:
-    """Name the nearest key of a section, or the section a misplaced key belongs to."""
-    valid = list(_FIELDS.get(section, Scenario).model_fields)
-    for other, model in _FIELDS.items():
-        if other != section and wrong in model.model_fields:
-            return f"; '{wrong}' belongs {f'under {other}' if other else 'at the top level'}"
-    return nearest(wrong, valid) or f"; valid: {', '.join(valid)}"
+# Where a key may stand, for the message about one that stands elsewhere.
+_SECTIONS = {
+    "": list(Scenario.model_fields),
+    "workload": list(Workload.model_fields),
+    "methods": list(Method.model_fields),
+    "topology": list(SHAPE_FIELDS),
+}

@@ -86,9 +86,9 @@ def number(
     if above and low == 0 and high == math.inf:
         wanted = f"a number greater than 0{unit}"
     elif high == math.inf:
-        wanted = f"a number {'greater than' if above else 'of at least'} {low:g}{unit}"
+        wanted = f"a number {'greater than' if above else 'of at least'} {low:.10g}{unit}"
     else:
-        wanted = f"a number from {'above ' if above else ''}{low:g} to {high:g}{unit}"
+        wanted = f"a number from {'above ' if above else ''}{low:.10g} to {high:.10g}{unit}"
     if low == -math.inf:
         wanted = f"a number{unit}"
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):

@@ -1,0 +1,343 @@
+"""From raw records to tables: ``summary.csv``, the parquet files, and `load`.
+
+The same records give the same bytes: numbers have a fixed format, rows a fixed order, lines
+end in LF. An empty field means "not measured". Speed-ups are computed (`speedups`), never
+stored.
+"""
+
+from __future__ import annotations
+
+import csv
+import functools
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from .atomic import write_text, write_with
+from .errors import UserError
+from .records import CellRecord, Row, read_manifest, read_run
+from .stats import Estimate, percentile, speedup
+
+__all__ = ["SUMMARY_COLUMNS", "RunTables", "is_valid", "load", "ours_of", "remake", "speedups"]
+
+DEFAULT_WARMUP_STEPS = 3
+
+
+def _fixed(digits: int) -> Callable[[float], str]:
+    return lambda value: f"{value:.{digits}f}"
+
+
+def _yes(value: object) -> str:
+    return "true" if value else "false"
+
+
+# column -> how its value is written
+_FORMATS: dict[str, Callable[[Any], str]] = {
+    "method": str,
+    "seed": str,
+    "status": str,
+    "world_size": str,
+    "steps": str,
+    "samples_per_second": _fixed(3),
+    "step_ms_p50": _fixed(4),
+    "step_ms_p95": _fixed(4),
+    "compute_ms_p50": _fixed(4),
+    "exposed_comm_ms_p50": _fixed(4),
+    "wire_bytes_per_step": _fixed(1),
+    "compression_ratio": _fixed(4),
+    "final_accuracy": _fixed(4),
+    "time_to_accuracy_s": _fixed(6),
+    "link_verdict": str,
+    "replicas_identical": _yes,
+}
+SUMMARY_COLUMNS = tuple(_FORMATS)
+
+_STEP_TYPES = {
+    "method": pa.string(),
+    "seed": pa.int64(),
+    "rank": pa.int64(),
+    "step": pa.int64(),
+    "counted": pa.bool_(),
+    "t_start_s": pa.float64(),
+    "t_end_s": pa.float64(),
+    "compute_s": pa.float64(),
+    "exposed_comm_s": pa.float64(),
+    "loss": pa.float64(),
+    "samples": pa.int64(),
+    "codec": pa.string(),
+    "strength": pa.float64(),
+    "wire_bytes": pa.int64(),
+    "control_bytes": pa.int64(),
+    "link_bytes": pa.int64(),
+    "dense_bytes": pa.int64(),
+    "encode_s": pa.float64(),
+    "decode_s": pa.float64(),
+    "bandwidth_mbps": pa.float64(),
+    "latency_ms": pa.float64(),
+    "reason": pa.string(),
+    "nonfinite": pa.bool_(),
+}
+_LINK_TYPES = {
+    "method": pa.string(),
+    "seed": pa.int64(),
+    "t_s": pa.float64(),
+    "link": pa.string(),
+    "direction": pa.string(),
+    "tx_bytes": pa.int64(),
+    "tx_packets": pa.int64(),
+    "drops": pa.int64(),
+    "backlog_bytes": pa.int64(),
+    "backlog_packets": pa.int64(),
+    "asked_rate_mbps": pa.float64(),
+    "asked_delay_ms": pa.float64(),
+    "asked_loss_pct": pa.float64(),
+}
+_EVAL_TYPES = {
+    "method": pa.string(),
+    "seed": pa.int64(),
+    "step": pa.int64(),
+    "t_s": pa.float64(),
+    "accuracy": pa.float64(),
+    "loss": pa.float64(),
+}
+_EVENT_TYPES = {
+    "method": pa.string(),
+    "seed": pa.int64(),
+    "requested_s": pa.float64(),
+    "actual_s": pa.float64(),
+    "kind": pa.string(),
+    "link": pa.string(),
+    "flow": pa.string(),
+    "detail": pa.string(),
+}
+
+
+@dataclass(frozen=True)
+class RunTables:
+    """Everything measured in a run, as tidy tables.
+
+    Parameters
+    ----------
+    run_dir : Path
+    manifest : dict
+        ``manifest.json``.
+    summary : DataFrame
+        A row per method and seed; columns `SUMMARY_COLUMNS`, missing values are NA.
+    steps : DataFrame
+        A row per method, seed, rank and step; ``counted`` is false for warm-up steps.
+    links, evals, events : DataFrame
+        Link samples, evaluations, changes of the network; a column each for method and seed.
+    notes : dict of (str, int) to list of str
+        For (method, seed): why the cell did not end well, and what was wrong with its files.
+    """
+
+    run_dir: Path
+    manifest: dict[str, Any]
+    summary: pd.DataFrame
+    steps: pd.DataFrame
+    links: pd.DataFrame
+    evals: pd.DataFrame
+    events: pd.DataFrame
+    notes: dict[tuple[str, int], list[str]]
+
+
+def _warmup(cell: CellRecord) -> int:
+    value = cell.outcome.get("warmup_steps")
+    return DEFAULT_WARMUP_STEPS if value is None else int(value)
+
+
+def _counted(cell: CellRecord) -> dict[int, list[Row]]:
+    """Return each rank's steps after warm-up that every rank completed."""
+    done = min((len(rows) for rows in cell.steps.values()), default=0)
+    if len(cell.steps) < int(cell.meta.get("world_size", 1)):
+        done = 0  # a rank without records: nothing is known of the whole
+    return {rank: rows[_warmup(cell) : done] for rank, rows in cell.steps.items()}
+
+
+def summarise(cell: CellRecord) -> Row:
+    """Return a cell's row of the summary; None where nothing was measured.
+
+    Percentiles are over all counted steps of all ranks. Throughput is the samples of all ranks
+    divided by the time of the slowest rank, from the start of the first counted step to the end
+    of the last. Wire bytes are the mean of one rank and step.
+    """
+    counted = _counted(cell)
+    rows = [row for rank_rows in counted.values() for row in rank_rows]
+    done = min((len(r) for r in cell.steps.values()), default=0)
+    result: Row = dict.fromkeys(SUMMARY_COLUMNS)
+    result |= {
+        "method": cell.label,
+        "seed": cell.seed,
+        "status": cell.status,
+        "world_size": cell.meta.get("world_size"),
+        "steps": done,
+        "link_verdict": cell.outcome.get("link_verdict"),
+        "replicas_identical": cell.outcome.get("replicas_identical"),
+    }
+    if rows:
+        slowest_s = max(r[-1]["t_end_s"] - r[0]["t_start_s"] for r in counted.values())
+        step_ms = [1e3 * (row["t_end_s"] - row["t_start_s"]) for row in rows]
+        samples = sum(row["samples"] for row in rows)
+        result |= {
+            "samples_per_second": samples / slowest_s if slowest_s > 0 else None,
+            "step_ms_p50": percentile(step_ms, 50),
+            "step_ms_p95": percentile(step_ms, 95),
+            "compute_ms_p50": _median_ms(rows, "compute_s"),
+            "exposed_comm_ms_p50": _median_ms(rows, "exposed_comm_s"),
+        }
+        wire = [row["wire_bytes"] for row in rows if row.get("wire_bytes") is not None]
+        dense = sum(row["dense_bytes"] for row in rows if row.get("dense_bytes") is not None)
+        if len(wire) == len(rows):
+            result["wire_bytes_per_step"] = sum(wire) / len(wire)
+            result["compression_ratio"] = dense / sum(wire) if dense and sum(wire) else None
+    return result | _accuracy(cell)
+
+
+def _median_ms(rows: Sequence[Row], key: str) -> float | None:
+    value = percentile([row[key] for row in rows if row.get(key) is not None], 50)
+    return None if value is None else 1e3 * value
+
+
+def _accuracy(cell: CellRecord) -> Row:
+    """Return the last accuracy, and the time of the first one that reaches the target.
+
+    A cell that stopped early has no final accuracy.
+    """
+    known = [row for row in cell.evals if row.get("accuracy") is not None]
+    target = cell.meta.get("target_accuracy")
+    reached = [r["t_s"] for r in known if target is not None and r["accuracy"] >= target]
+    ended = cell.status in ("ok", "diverged")
+    return {
+        "final_accuracy": known[-1]["accuracy"] if known and ended else None,
+        "time_to_accuracy_s": reached[0] if reached else None,
+    }
+
+
+def summary_text(cells: Sequence[CellRecord]) -> str:
+    """Return ``summary.csv`` as text."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(SUMMARY_COLUMNS)
+    for cell in cells:
+        row = summarise(cell)
+        writer.writerow("" if v is None else _FORMATS[k](v) for k, v in row.items())
+    return out.getvalue()
+
+
+def _table(rows: list[Row], types: dict[str, pa.DataType]) -> pa.Table:
+    """Return `rows` as a table with the given columns, then any further ones by name."""
+    further = sorted({key for row in rows for key in row} - set(types))
+    columns: dict[str, Any] = {}
+    for name, kind in types.items():
+        values = [row.get(name) for row in rows]
+        if pa.types.is_string(kind):
+            values = [v if v is None or isinstance(v, str) else str(v) for v in values]
+        columns[name] = pa.array(values, type=kind)
+    for name in further:
+        values = [row.get(name) for row in rows]
+        try:
+            columns[name] = pa.array(values)
+        except (pa.ArrowInvalid, pa.ArrowTypeError):
+            columns[name] = pa.array([None if v is None else str(v) for v in values])
+    return pa.table(columns)
+
+
+def remake(run_dir: Path) -> RunTables:
+    """Write a run's derived tables from its raw records, and return them.
+
+    Writes ``summary.csv``, ``steps.parquet``, ``links.parquet``, ``evals.parquet`` and
+    ``events.parquet``, each at once.
+
+    Raises
+    ------
+    UserError
+        If the directory is no run.
+    """
+    cells = read_run(run_dir)
+    steps, links, evals, events = [], [], [], []
+    for cell in cells:
+        own = {"method": cell.label, "seed": cell.seed}
+        for rank, rows in cell.steps.items():
+            for i, row in enumerate(rows):
+                steps.append({**row, **own, "rank": rank, "counted": i >= _warmup(cell)})
+        links += [{**row, **own} for row in cell.links]
+        evals += [{**row, **own} for row in cell.evals]
+        events += [{**row, **own} for row in cell.events]
+    tables = {
+        "steps": _table(steps, _STEP_TYPES),
+        "links": _table(links, _LINK_TYPES),
+        "evals": _table(evals, _EVAL_TYPES),
+        "events": _table(events, _EVENT_TYPES),
+    }
+    for name, table in tables.items():
+        write_with(run_dir / f"{name}.parquet", functools.partial(pq.write_table, table))
+    write_text(run_dir / "summary.csv", summary_text(cells))
+    return load(run_dir)
+
+
+def load(run_dir: Path | str) -> RunTables:
+    """Return the tables of a run.
+
+    Raises
+    ------
+    UserError
+        If the run has no tables; ``python -m experiments report RUN`` makes them.
+    """
+    run_dir = Path(run_dir)
+    if not (run_dir / "summary.csv").exists():
+        raise UserError(
+            f"{run_dir}: has no summary.csv; make it with: experiments report {run_dir}"
+        )
+    summary = pd.read_csv(
+        run_dir / "summary.csv",
+        dtype={"method": "string", "status": "string", "link_verdict": "string"},
+        true_values=["true"],
+        false_values=["false"],
+        keep_default_na=False,
+        na_values=[""],
+    )
+    frames = {}
+    for name in ("steps", "links", "evals", "events"):
+        path = run_dir / f"{name}.parquet"
+        frames[name] = pq.read_table(path).to_pandas() if path.exists() else pd.DataFrame()
+    notes = {}
+    if (run_dir / "cells").is_dir():
+        for cell in read_run(run_dir):
+            notes[cell.label, cell.seed] = [n for n in (cell.reason, *cell.problems) if n]
+    return RunTables(run_dir, read_manifest(run_dir), summary, notes=notes, **frames)
+
+
+def is_valid(summary: pd.DataFrame) -> pd.Series:
+    """Return which cells may be compared: ended well, on links that were as asked."""
+    verdict = summary["link_verdict"]
+    return (summary["status"] == "ok") & (verdict.isna() | (verdict == "ok"))
+
+
+def ours_of(summary: pd.DataFrame) -> str | None:
+    """Return the label that stands for the adaptive method: ``netsense``, or the first like it."""
+    labels = list(dict.fromkeys(summary["method"]))
+    like = [label for label in labels if label.startswith("netsense")]
+    return "netsense" if "netsense" in labels else (like[0] if like else None)
+
+
+def speedups(summary: pd.DataFrame, ours: str | None = None) -> dict[str, Estimate]:
+    """Return how many times the throughput of each other method `ours` has.
+
+    Cells that are not valid (`is_valid`) are left out.
+    """
+    ours = ours or ours_of(summary)
+    good = summary[is_valid(summary) & summary["samples_per_second"].notna()]
+    rates = {
+        label: dict(zip(rows["seed"], rows["samples_per_second"], strict=True))
+        for label, rows in good.groupby("method", sort=False)
+    }
+    if ours not in rates:
+        return {}
+    found = {label: speedup(rates[ours], r) for label, r in rates.items() if label != ours}
+    return {label: estimate for label, estimate in found.items() if estimate is not None}

@@ -21,28 +21,11 @@ from matplotlib.patches import Patch
 
 from .analysis import RunTables, is_valid, ours_of, speedups
 from .canvas import INK, SOFT, canvas, legend_above, save, style_context
+from .overview import OFF, planned, state_of
 from .sensing import sensing
-from .style import INVALID, PARTS, style_of
+from .style import INVALID, PARTS, Style, style_of
 
 __all__ = ["PLOTS", "Plot", "accuracy", "breakdown", "sensing", "throughput", "write_plots"]
-
-
-def planned(tables: RunTables) -> list[str]:
-    """Return the labels of all methods of the scenario, also of those not run."""
-    scenario = tables.manifest.get("scenario") or {}
-    labels = [str(arm["label"]) for arm in scenario.get("methods", [])]
-    return list(dict.fromkeys([*labels, *tables.summary["method"]]))
-
-
-def state_of(tables: RunTables, label: str) -> str:
-    """Return why a method has no valid cell, or an empty string if it has one."""
-    rows = tables.summary[tables.summary["method"] == label]
-    if rows.empty:
-        return "not run"
-    if is_valid(rows).any():
-        return ""
-    status = str(rows["status"].iloc[0])
-    return "link not as asked" if status == "ok" else status
 
 
 def _good(tables: RunTables, label: str) -> pd.DataFrame:
@@ -78,7 +61,7 @@ def throughput(tables: RunTables) -> Figure | None:
     figure, (ax,) = canvas(0.75 + 0.42 * len(labels))
     limit = _compute_limit(tables)
     top = max(most, limit or 0.0) or 1.0
-    ax.set_xlim(0, top * 1.32)
+    ax.set_xlim(0, top * 1.02 if limit and limit > most * 1.15 else top * 1.13)
     for row, label in enumerate(labels):
         if not len(rates[label]):
             _missing(ax, row, state_of(tables, label) or "no throughput")
@@ -86,12 +69,16 @@ def throughput(tables: RunTables) -> Figure | None:
         value = float(rates[label].median())
         ax.barh(row, value, 0.62, color=style_of(label).colour)
         if len(rates[label]) > 1:
-            ax.plot(
-                rates[label], [row] * len(rates[label]), "o", ms=3, mfc="white", mec=INK, mew=0.7
-            )
-        gain = gains.get(label)
-        note = f"{value:,.0f}" + (f"   {ours} \u00d7{gain.median:.2f}" if gain else "")
-        ax.text(max(value, rates[label].max()) + top * 0.015, row, note, va="center", bbox=_PAPER)
+            seeds = [row] * len(rates[label])
+            ax.plot(rates[label], seeds, "o", ms=3, mfc="white", mec=INK, mew=0.7)
+        ax.text(
+            max(value, rates[label].max()) + top * (0.012 if len(rates[label]) == 1 else 0.025), row, f"{value:,.0f}", va="center",
+            bbox=_PAPER,
+        )  # fmt: skip
+        if label in gains:
+            _beside(ax, row, f"{gains[label].median:.2f}\u00d7")
+    if gains:
+        _beside(ax, -0.75, f"{ours}\nis faster", va="bottom")
     if limit:
         ax.axvline(limit, color=SOFT, lw=1.2, ls=(0, (4, 3)), zorder=0.5)
         line = Line2D([], [], color=SOFT, lw=1.2, ls=(0, (4, 3)), label="no communication at all")
@@ -102,6 +89,12 @@ def throughput(tables: RunTables) -> Figure | None:
 
 
 _PAPER = {"facecolor": "white", "edgecolor": "none", "pad": 0.8, "alpha": 0.85}
+
+
+def _beside(ax: Axes, row: float, words: str, va: str = "center") -> None:
+    """Write into the column to the right of the bars."""
+    place = ax.get_yaxis_transform()
+    ax.text(1.03, row, words, va=va, ha="left", transform=place, color="#A04400")
 
 
 def _compute_limit(tables: RunTables) -> float | None:
@@ -126,7 +119,9 @@ def accuracy(tables: RunTables) -> Figure | None:
     for label in planned(tables):
         style, state = style_of(label), state_of(tables, label)
         rows = evals[(evals["method"] == label) & evals["accuracy"].notna()]
-        if not state:
+        if state == OFF:
+            rows = rows.iloc[:0]
+        elif not state:
             rows = rows[rows["seed"].isin(_good(tables, label)["seed"])]
         look: dict[str, Any] = {"color": style.colour, "ls": ":" if state else "-"}
         if rows.empty and not state:
@@ -135,12 +130,21 @@ def accuracy(tables: RunTables) -> Figure | None:
             for _, one in rows.groupby("seed"):
                 ax.plot(one["t_s"], one["accuracy"], lw=0.7, alpha=0.45, **look)
         middle = rows.groupby("step")[["t_s", "accuracy"]].median()
-        ax.plot(middle["t_s"], middle["accuracy"], lw=1.6, marker=style.marker, ms=5.5,
+        ax.plot(middle["t_s"], middle["accuracy"], lw=1.6, marker=style.marker, ms=_size(style),
                 mec="white", mew=0.5, **look)  # fmt: skip
         ends += [middle["t_s"].max()] if len(middle) else []
         name = f"{label} ({state})" if state else label
         handles.append(
-            Line2D([], [], marker=style.marker, ms=6, mec="white", mew=0.5, label=name, **look)
+            Line2D(
+                [],
+                [],
+                marker=style.marker,
+                ms=_size(style),
+                mec="white",
+                mew=0.5,
+                label=name,
+                **look,
+            )
         )
     if ends and max(ends) > 5 * min(ends):
         ax.set_xscale("log")
@@ -155,6 +159,10 @@ def accuracy(tables: RunTables) -> Figure | None:
     ax.set_xlabel(f"{_clock(tables)} training time, seconds")
     legend_above(figure, handles, 3)
     return figure
+
+
+def _size(style: Style) -> float:
+    return 10.0 if style.marker == "*" else 5.5  # a star has little area for its width
 
 
 def _plain_log(axis: Any, low: float, high: float) -> None:

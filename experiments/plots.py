@@ -71,10 +71,8 @@ def throughput(tables: RunTables) -> Figure | None:
         if len(rates[label]) > 1:
             seeds = [row] * len(rates[label])
             ax.plot(rates[label], seeds, "o", ms=3, mfc="white", mec=INK, mew=0.7)
-        ax.text(
-            max(value, rates[label].max()) + top * (0.012 if len(rates[label]) == 1 else 0.025), row, f"{value:,.0f}", va="center",
-            bbox=_PAPER,
-        )  # fmt: skip
+        end = max(value, rates[label].max()) + top * (0.012 if len(rates[label]) == 1 else 0.025)
+        ax.text(end, row, f"{value:,.0f}", va="center", bbox=_PAPER)
         if label in gains:
             _beside(ax, row, f"{gains[label].median:.2f}\u00d7")
     if gains:

@@ -24,16 +24,16 @@ _TEMPLATES = Path(__file__).parent / "templates"
 
 
 def _number(value: float | None, form: str) -> str:
-    return "–" if value is None or value != value else format(value, form)
+    return "\u2013" if value is None or value != value else format(value, form)
 
 
 def gain_text(gain: Estimate | None) -> str:
     """Return a speed-up with its interval, where there is one."""
     if gain is None:
-        return "–"
+        return "\u2013"
     text = f"{gain.median:.2f}\u00d7"
     if gain.low is not None and gain.high is not None:
-        text += f" ({gain.low:.2f}–{gain.high:.2f})"
+        text += f" ({gain.low:.2f}\u2013{gain.high:.2f})"
     return text
 
 
@@ -69,7 +69,7 @@ def _cells(tables: RunTables) -> list[dict[str, Any]]:
                 "seed": row["seed"],
                 "status": row["status"],
                 "verdict": "not measured" if pd.isna(row["link_verdict"]) else row["link_verdict"],
-                "identical": "–" if pd.isna(same) else "yes" if same else "NO",
+                "identical": "\u2013" if pd.isna(same) else "yes" if same else "NO",
                 "note": "; ".join(notes),
             }
         )

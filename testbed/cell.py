@@ -1,0 +1,312 @@
+"""Run one cell inside the guest: build its net, start its ranks, let things happen, watch.
+
+This is the guest's first process. It is told what to do by ``/cell/cell.json`` and writes what
+came of it beside that; see ``results/README.md`` for the files.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import json
+import math
+import os
+import selectors
+import signal
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+from topologies import Flow, Topology
+
+from . import namespaces
+from .counters import read_counters
+from .crosstraffic import SERVER_LEAD_S, CrossTraffic
+from .ranks import RankProcess, start_rank
+from .shaping import Shaper
+from .timeline import Timeline
+
+__all__ = ["Cell", "main"]
+
+SAMPLE_S = 0.1
+MASTER_PORT = 29500
+_GRACE_S = 2.0
+_RB_POWER_OFF = 0x4321FEDC
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON by an atomic rename: a file that is there is whole."""
+    staged = path.with_suffix(".part")
+    staged.write_text(json.dumps(value, sort_keys=True, indent=1, allow_nan=False) + "\n")
+    os.replace(staged, path)
+
+
+class Cell:
+    """One method and seed of a scenario, from the built net to the outcome."""
+
+    def __init__(self, spec: dict[str, Any], folder: Path, net: Any, shaper: Shaper) -> None:
+        self.spec = spec
+        self.folder = folder
+        self.net = net
+        self.shaper = shaper
+        self.topology = Topology.from_dict(spec["topology"])
+        self.timeline = Timeline()
+        self.selector = selectors.DefaultSelector()
+        self.ranks: list[RankProcess] = []
+        self.start_s: float | None = None
+        self.progress_s = time.monotonic()
+        self.verdicts: list[str] = []
+        self.reason: str | None = None
+        self._links = open(folder / "links.jsonl", "w")
+        self._events = open(folder / "events.jsonl", "w")
+        flows = [Flow(**flow) for flow in spec["traffic"]]
+        self.traffic = CrossTraffic(flows, self._enter, self._address)
+
+    # -- the net ---------------------------------------------------------------------------
+
+    def _enter(self, host: str) -> list[str]:
+        return ["nsenter", "--target", str(self.net.get(host).pid), "--net", "--uts"]
+
+    def _address(self, host: str) -> str:
+        from .net import address
+
+        return address(self.topology, host)
+
+    def now_s(self) -> float:
+        """Return the time since training began."""
+        assert self.start_s is not None
+        return time.monotonic() - self.start_s
+
+    # -- what happens when -----------------------------------------------------------------
+
+    def schedule(self) -> None:
+        """Put the samples, link changes, faults and flows on the timeline."""
+        self.timeline.every(SAMPLE_S, self._sample)
+        for event in self.spec["events"]:
+            self.timeline.at(event["at_s"], lambda at_s, event=event: self._event(at_s, event))
+        for number, flow in enumerate(self.traffic.flows):
+            start = max(flow.start_s, SERVER_LEAD_S)
+            self.timeline.at(start - SERVER_LEAD_S, lambda _, n=number: self.traffic.listen(n))
+            self.timeline.at(start, lambda at_s, n=number: self._flow(at_s, n, "start"))
+            if flow.duration_s is not None:
+                end = start + flow.duration_s
+                self.timeline.at(end, lambda at_s, n=number: self._flow(at_s, n, "stop"))
+
+    def _log(self, file: Any, record: dict[str, Any]) -> None:
+        file.write(json.dumps(record, allow_nan=False) + "\n")
+        file.flush()
+
+    def _sample(self, at_s: float) -> None:
+        counters = read_counters()
+        lines = []
+        for name, direction in self.shaper.directions.items():
+            got = counters[direction.device]
+            record = {
+                "t_s": round(self.now_s(), 9),
+                "link": direction.link,
+                "direction": name,
+                "tx_bytes": got.tx_bytes,
+                "tx_packets": got.tx_packets,
+                "drops": got.drops,
+                "backlog_bytes": got.backlog_bytes,
+                "backlog_packets": got.backlog_packets,
+                "asked_rate_mbps": direction.shape.rate_mbps,
+                "asked_delay_ms": direction.shape.delay_ms,
+                "asked_loss_pct": direction.shape.mean_loss_pct if direction.up else 100.0,
+            }
+            lines.append(json.dumps(record, allow_nan=False))
+        self._links.write("\n".join(lines) + "\n")
+        self._links.flush()
+
+    def _event(self, at_s: float, event: dict[str, Any]) -> None:
+        kind = event["kind"]
+        where = event.get("link") or event["host"]
+        if kind == "link":
+            names = [
+                name
+                for name, direction in self.shaper.directions.items()
+                if direction.link == event["link"] and event["sender"] in (None, direction.sender)
+            ]
+            self.shaper.change(names, event["changes"])
+            detail = event["changes"]
+        elif kind == "rank-killed":
+            rank = self.topology.rank_hosts().index(where)
+            self.ranks[rank].signal(signal.SIGKILL)
+            detail = {"rank": rank}
+        else:
+            rank = self.topology.rank_hosts().index(where)
+            self.ranks[rank].signal(signal.SIGSTOP)
+            self.timeline.at(at_s + event["duration_s"], lambda at: self._resume(at, where, rank))
+            detail = {"rank": rank, "duration_s": event["duration_s"]}
+        self._record_event(at_s, kind, where, detail)
+
+    def _resume(self, at_s: float, host: str, rank: int) -> None:
+        self.ranks[rank].signal(signal.SIGCONT)
+        self._record_event(at_s, "host-resumed", host, {"rank": rank})
+
+    def _flow(self, at_s: float, number: int, what: str) -> None:
+        getattr(self.traffic, what)(number)
+        flow = self.traffic.flows[number]
+        name = f"{number}: {flow.source}>{flow.sink}"
+        self._record_event(at_s, f"traffic-{what}", name, {"flows": flow.flows, "kind": flow.kind})
+
+    def _record_event(self, at_s: float, kind: str, where: str, detail: dict[str, Any]) -> None:
+        actual_s = round(self.now_s(), 9)
+        record = {"requested_s": at_s, "actual_s": actual_s, "kind": kind}
+        self._log(self._events, {**record, "link": where, "detail": detail})
+        if abs(actual_s - at_s) > 0.001 and self.spec["clock"] == "virtual":
+            self.verdicts.append(f"{kind} {where} at {actual_s:.6f} s instead of {at_s:g} s")
+
+    # -- the ranks -------------------------------------------------------------------------
+
+    def start_ranks(self, program: Any, prepared: Any) -> None:
+        """Fork every rank into its host."""
+        from .net import interface
+
+        for rank, host in enumerate(self.topology.rank_hosts()):
+            context = {
+                "rank": rank,
+                "world_size": self.spec["world_size"],
+                "interface": interface(self.net, host),
+                "master_address": self._address("h0"),
+                "master_port": MASTER_PORT,
+                "folder": self.folder,
+            }
+            process = start_rank(
+                self.net.get(host).pid,
+                lambda where: program.run(self.spec, prepared, where),
+                context,
+            )
+            self.ranks.append(process)
+            self.selector.register(process.child.channel, selectors.EVENT_READ, process)
+
+    def watch(self) -> str:
+        """Wait until the ranks have ended, letting the timeline happen; return the status."""
+        self.selector.register(sys.stdin, selectors.EVENT_READ, None)
+        while not all(rank.ended for rank in self.ranks):
+            for key, _ in self.selector.select(self._wait_s()):
+                if key.data is None:
+                    return self._give_up("the guest's clock stood still")
+                self._hear(key.data)
+            status = self._trouble()
+            if status is not None:
+                return status
+            if self.start_s is None and all(rank.ready for rank in self.ranks):
+                self._begin()
+            if self.start_s is not None:
+                self.timeline.run_due(self.now_s())
+                if self.now_s() > self.spec["timeout_s"]:
+                    return self._give_up(f"not done after {self.spec['timeout_s']:g} s")
+            if time.monotonic() - self.progress_s > self.spec["stall_s"]:
+                return self._give_up(f"no rank finished a step for {self.spec['stall_s']:g} s")
+        return "ok"
+
+    def _wait_s(self) -> float:
+        stall_s = self.progress_s + self.spec["stall_s"] - time.monotonic()
+        due_s = self.timeline.next_due()
+        if self.start_s is None or due_s is None:
+            return max(0.0, stall_s + 0.001)
+        return max(0.0, min(stall_s + 0.001, due_s - self.now_s()))
+
+    def _begin(self) -> None:
+        # on a round time: what was done before leaves no trace in the times of the training
+        self.start_s = math.ceil(time.monotonic() * 10 + 1) / 10
+        self.schedule()
+        for rank in self.ranks:
+            rank.begin(self.start_s)
+        self.progress_s = self.start_s
+
+    def _hear(self, rank: RankProcess) -> None:
+        for _ in rank.messages():
+            self.progress_s = time.monotonic()
+        if rank.ended:
+            self.selector.unregister(rank.child.channel)
+
+    def _trouble(self) -> str | None:
+        """Return the status if a rank ended badly: the first cause, not what followed from it."""
+        for rank in self.ranks:
+            if rank.result is not None and rank.result["status"] != "ok":
+                self.reason = rank.result.get("reason")
+                return str(rank.result["status"])
+        lost = [rank.rank for rank in self.ranks if rank.ended and rank.result is None]
+        if lost:
+            self.reason = f"rank {lost[0]} died at step {self.ranks[lost[0]].step + 1}"
+            return "failed"
+        return None
+
+    def _give_up(self, why: str) -> str:
+        """Let every rank write where it stands, and say who was last."""
+        for rank in self.ranks:
+            rank.signal(signal.SIGUSR1)
+        time.sleep(0.5)
+        behind = min(self.ranks, key=lambda rank: rank.step)
+        self.reason = f"{why}; rank {behind.rank} is at step {behind.step + 1}"
+        return "timeout"
+
+    # -- the end ---------------------------------------------------------------------------
+
+    def outcome(self, status: str) -> dict[str, Any]:
+        """Take down the ranks and say what came of the cell."""
+        end_s = None if self.start_s is None else round(self.now_s(), 9)
+        if self.start_s is not None:
+            self._sample(end_s or 0.0)
+            self.verdicts += self.traffic.died()
+        for rank in self.ranks:
+            rank.signal(signal.SIGKILL)
+        results = [rank.result or {} for rank in self.ranks]
+        digests = {result.get("digest") for result in results}
+        return {
+            "status": status,
+            "reason": self.reason,
+            "replicas_identical": len(digests) == 1 if None not in digests else None,
+            "digest": digests.pop() if len(digests) == 1 else None,
+            "link_verdict": "; ".join(self.verdicts) or "ok",
+            "virtual_s": end_s,
+            "warmup_steps": self.spec["warmup_steps"],
+            "ranks": [{k: v for k, v in r.items() if k != "kind"} for r in results],
+        }
+
+
+def run(folder: Path) -> dict[str, Any]:
+    """Run the cell described in `folder` and return its outcome."""
+    spec = json.loads((folder / "cell.json").read_text())
+    program = importlib.import_module(spec["program"])
+    prepared = program.prepare(spec)
+
+    from .net import built_net, interfaces
+
+    topology = Topology.from_dict(spec["topology"])
+    net = built_net(topology).__enter__()  # the guest ends with the cell: nothing to take down
+    ports = {
+        name: (a.name, b.name) for name, (a, b) in interfaces(net, topology).items()
+    }
+    shaper = Shaper(topology, ports)
+    shaper.apply()
+    cell = Cell(spec, folder, net, shaper)
+    cell.start_ranks(program, prepared)
+    return cell.outcome(cell.watch())
+
+
+def main() -> None:
+    """Run the cell in ``/cell`` and switch the guest off, whatever happens."""
+    folder = Path("/cell")
+    namespaces.exact_sleeps()
+    # ahead of any rank, so that a rank that spins cannot keep the watchdog from running
+    os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
+    try:
+        outcome = run(folder)
+    except BaseException as error:
+        traceback.print_exc()
+        reason = f"{type(error).__name__}: {error}"
+        outcome = {"status": "failed", "reason": reason, "replicas_identical": None}
+        outcome |= {"link_verdict": None, "virtual_s": None, "warmup_steps": 0, "ranks": []}
+    write_json(folder / "outcome.json", outcome)
+    sys.stdout.flush()
+    os.sync()
+    ctypes.CDLL(None).reboot(_RB_POWER_OFF)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,150 @@
+"""Boot one User-Mode Linux guest, watch it, and be sure that it ends.
+
+The guest's virtual clock moves only while every task in it waits. What runs inside and how
+long it takes in virtual time therefore depends on nothing outside, as long as nothing outside
+reaches it: its command line, environment and console are the same wherever it is started.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+__all__ = ["Guest", "GuestFiles"]
+
+PROJECT = Path(__file__).resolve().parent.parent
+INIT = Path(__file__).with_name("init.sh")
+#: 2024-01-01T00:00:00Z in ns: the guest's date at boot, so that it does not depend on the host's
+_START_NS = 1_704_067_200_000_000_000
+
+
+@dataclass(frozen=True)
+class GuestFiles:
+    """Where on the host lies what the guest is shown, all read-only but the cell's folder."""
+
+    cell: Path
+    project: Path = PROJECT
+    venv: Path = field(default_factory=lambda: Path(sys.prefix))
+    python_home: Path = field(default_factory=lambda: Path(sys.base_prefix))
+
+    def environment(self, command: str | None) -> str:
+        """Return the text of ``guest.env``, which ``init.sh`` reads."""
+        values = {
+            "PROJECT": self.project,
+            "VENV": self.venv,
+            "PYTHON_HOME": self.python_home,
+            "CELL": self.cell.resolve(),
+        }
+        lines = [f"{key}={shlex.quote(str(value))}" for key, value in values.items()]
+        if command:
+            lines.append(f"GUEST_COMMAND={shlex.quote(command)}")
+        return "\n".join(lines) + "\n"
+
+
+class Guest:
+    """A running guest. Its files, console and signs of life are in the cell's folder.
+
+    Parameters
+    ----------
+    kernel
+        The User-Mode Linux program.
+    files
+        What the guest is shown.
+    memory_mb
+        Its memory; pages are taken from the host as they are touched.
+    seed
+        Seed of the kernel's random numbers and of netem's, at least 1.
+    stall_s
+        Wall seconds without a sign of life after which the clock counts as standing still.
+    command
+        What to run inside instead of a cell (a shell command line without quotes).
+    """
+
+    def __init__(
+        self,
+        kernel: Path,
+        files: GuestFiles,
+        *,
+        memory_mb: int = 4096,
+        seed: int = 1,
+        stall_s: float = 180.0,
+        command: str | None = None,
+    ) -> None:
+        self.files = files
+        self.stall_s = stall_s
+        self._asked_at: float | None = None
+        cell = files.cell
+        (cell / "guest.env").write_text(files.environment(command))
+        (cell / "init.sh").write_bytes(INIT.read_bytes())
+        (cell / "init.sh").chmod(0o755)
+        arguments = [
+            f"mem={memory_mb}M",
+            "rootfstype=hostfs",
+            "rootflags=/",
+            "ro",
+            "init=/proc/self/cwd/init.sh",
+            "con0=fd:0,fd:1",
+            "con=null",
+            "quiet",
+            "time-travel=inf-cpu",
+            f"time-travel-start={_START_NS}",
+            f"rngseed={seed:010d}",
+            f"sch_netem.seed={seed:010d}",
+            "norandmaps",
+        ]
+        with open(cell / "console.log", "wb") as console:
+            self._process = subprocess.Popen(
+                # The guest is killed when its parent ends, however that ends. The kernel lays out
+                # its memory behind its own heap: a random heap would be a random memory size.
+                ["setpriv", "--pdeathsig", "KILL", "setarch", "-R", str(kernel), *arguments],
+                cwd=cell,
+                stdin=subprocess.PIPE,
+                stdout=console,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                # no HOME: the kernel would leave a folder for its pid there
+                env={"PATH": os.environ.get("PATH", ""), "HOME": "/proc/self/nowhere"},
+            )
+        self.started_at = time.monotonic()
+        self._seen: tuple[int, float] = (0, self.started_at)
+
+    def poll(self) -> int | None:
+        """Return the guest's exit status, None while it runs."""
+        return self._process.poll()
+
+    def stalled(self) -> bool:
+        """Whether nothing inside has given a sign of life for `stall_s` wall seconds."""
+        size = sum(path.stat().st_size for path in self.files.cell.iterdir() if path.is_file())
+        now = time.monotonic()
+        if size != self._seen[0]:
+            self._seen = (size, now)
+        return now - self._seen[1] > self.stall_s
+
+    def ask_for_stacks(self) -> None:
+        """Wake the watchdog inside by its console: it writes where each rank stands, and ends.
+
+        The guest's clock may stand still, so nothing in it can wait for a time; a line on the
+        console is an interrupt from outside, which gets through.
+        """
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(b"stacks\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            pass
+
+    def kill(self) -> None:
+        """End the guest at once, with every process in it."""
+        try:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self._process.wait()
+        if self._process.stdin is not None:
+            self._process.stdin.close()

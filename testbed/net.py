@@ -1,0 +1,159 @@
+"""The one module that speaks Mininet: a `Topology` becomes hosts, bridges and links.
+
+Links are plain veth pairs here; what they do to frames is `shaping`'s business. Addresses,
+neighbours and kernel settings are applied in one batch per host, since every command in a
+guest costs wall time.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from mininet.link import Intf, Link
+from mininet.log import setLogLevel
+from mininet.net import Mininet
+from mininet.node import Host
+from mininet.nodelib import LinuxBridge
+from mininet.topo import Topo
+
+from topologies import Topology
+
+__all__ = ["SYSCTLS", "address", "built_net", "interface", "interfaces"]
+
+#: Set in each host's network namespace and recorded in the manifest. Buffers hold several
+#: bandwidth-delay products and queues; no connection learns from one before it.
+SYSCTLS = {
+    "net.ipv4.tcp_rmem": "4096 1048576 67108864",
+    "net.ipv4.tcp_wmem": "4096 1048576 67108864",
+    "net.ipv4.tcp_no_metrics_save": "1",
+}
+
+
+class Container(Host):
+    """A host with network, mount, PID, UTS and IPC namespaces and a host name of its own."""
+
+    def _popen(self, cmd: list[str], **params: Any) -> subprocess.Popen:
+        if cmd[0] == "mnexec" and "env" in cmd[:3]:  # the host's own shell, not a command in it
+            at = cmd.index("env")
+            unshare = ["unshare", "--uts", "--ipc", "--pid", "--mount-proc", "--fork"]
+            cmd = [*cmd[:at], *unshare, "--kill-child", *cmd[at:]]
+        return super()._popen(cmd, **params)
+
+    def config(self, **params: Any) -> dict:
+        """Do nothing one by one: `_configure` does it in one batch."""
+        return {}
+
+
+class Port(Intf):
+    """An interface whose address is known and applied later, together with all others."""
+
+    def config(self, **params: Any) -> dict:
+        """Do nothing one by one."""
+        return {}
+
+
+class Bridge(LinuxBridge):
+    """A learning bridge, started by one batch of `ip` instead of a dozen commands."""
+
+    def start(self, _controllers: list) -> None:
+        """Create the bridge and enslave its ports."""
+        ports = [port.name for port in self.intfList() if port.name != "lo"]
+        lines = [
+            f"link add {self.name} type bridge stp_state {int(self.stp)} mcast_snooping 0",
+            f"link set {self.name} up",
+            *(f"link set {port} master {self.name} up" for port in ports),
+        ]
+        _batch(["ip", "-batch", "-"], lines)
+
+
+class _SpecTopo(Topo):
+    def build(self, spec: Topology) -> None:
+        for i, host in enumerate(spec.hosts):
+            self.addHost(host.name, ip=f"{address(spec, host.name)}/16", mac=_mac(i, 0))
+        for switch in spec.switches:
+            self.addSwitch(switch.name, stp=spec.stp)
+        for i, link in enumerate(spec.links):
+            # fixed addresses: a random one would change what repeats
+            self.addLink(link.a, link.b, addr1=_mac(i, 1), addr2=_mac(i, 2))
+
+
+def _mac(number: int, end: int) -> str:
+    return f"02:00:00:{end:02x}:{number >> 8:02x}:{number & 255:02x}"
+
+
+def address(spec: Topology, host: str) -> str:
+    """Return the IPv4 address of `host`: 10.0.0.1 for the first host of the topology."""
+    number = [h.name for h in spec.hosts].index(host) + 1
+    return f"10.0.{number >> 8}.{number & 255}"
+
+
+def _batch(command: list[str], lines: list[str]) -> None:
+    """Run a batch and raise with the command's own words if any line of it fails."""
+    result = subprocess.run(command, input="\n".join(lines), text=True, capture_output=True)
+    if result.returncode:
+        raise RuntimeError(f"{' '.join(command)}: {result.stderr.strip()}")
+
+
+def interfaces(net: Mininet, spec: Topology) -> dict[str, tuple[Intf, Intf]]:
+    """Return, per link name, the interfaces at its `a` and at its `b`."""
+    found = {}
+    for link in spec.links:
+        pair = [
+            (mn_link.intf1, mn_link.intf2)
+            for mn_link in net.links
+            if {mn_link.intf1.node.name, mn_link.intf2.node.name} == {link.a, link.b}
+        ][0]
+        found[link.name] = pair if pair[0].node.name == link.a else (pair[1], pair[0])
+    return found
+
+
+def interface(net: Mininet, host: str) -> str:
+    """Return the name of the host's only interface."""
+    return net.get(host).defaultIntf().name
+
+
+def _configure(net: Mininet, spec: Topology) -> None:
+    """Give each host its address, all neighbours for good, its name and kernel settings."""
+    ports = {host.name: net.get(host.name).defaultIntf() for host in spec.hosts}
+    for host in spec.hosts:
+        port = ports[host.name]
+        lines = [
+            "link set lo up",
+            f"addr add {address(spec, host.name)}/16 dev {port.name}",
+            f"link set {port.name} up",
+        ]
+        # a lost ARP packet would delay a lossy run by seconds
+        lines += [
+            f"neigh add {address(spec, name)} lladdr {other.mac} dev {port.name} nud permanent"
+            for name, other in ports.items()
+            if name != host.name
+        ]
+        pid = str(net.get(host.name).pid)
+        enter = ["nsenter", "--target", pid, "--net", "--uts"]
+        _batch([*enter, "ip", "-batch", "-"], lines)
+        settings = [f"{key}={value}" for key, value in SYSCTLS.items()]
+        script = 'hostname "$1"; shift; sysctl -q -w "$@"'
+        _batch([*enter, "sh", "-ec", script, "sh", host.name, *settings], [])
+
+
+@contextmanager
+def built_net(spec: Topology) -> Iterator[Mininet]:
+    """Build the net of `spec`, unshaped, and take it down at the end."""
+    setLogLevel("error")
+    net = Mininet(
+        topo=_SpecTopo(spec),
+        host=Container,
+        switch=Bridge,
+        link=lambda *args, **kw: Link(*args, intf=Port, **kw),
+        controller=None,
+        build=True,
+    )
+    try:
+        _configure(net, spec)
+        net.start()
+        yield net
+    finally:
+        net.stop()

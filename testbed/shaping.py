@@ -1,0 +1,219 @@
+"""Make each direction of a link do to frames what was asked, and prove that it does.
+
+A direction is shaped by one netem at the far side of the sender's cable, never in the sending
+host: there it would hide the sender's own queueing from its TCP. Toward a switch that is an
+ifb device fed from the switch port's ingress; from a switch it is the port's egress. Every
+setting is read back and compared; a difference stops the run.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from topologies import FRAME_BYTES, Shape, Topology
+
+__all__ = ["Direction", "Shaper", "ShapingError", "differences", "netem_arguments"]
+
+Run = Callable[[list[str], str], str]
+
+
+class ShapingError(Exception):
+    """The network is not what was asked for; the text says which link and how."""
+
+
+@dataclass(frozen=True)
+class Direction:
+    """One direction of a link, the device that shapes it and what is asked of it now."""
+
+    link: str
+    sender: str
+    receiver: str
+    device: str
+    shape: Shape
+    queue_bytes: int
+    up: bool = True
+
+    @property
+    def name(self) -> str:
+        """``sender>receiver``, as records call it."""
+        return f"{self.sender}>{self.receiver}"
+
+
+def queue_limit(shape: Shape, queue_bytes: int) -> int:
+    """Return netem's limit in full frames: the queue asked for, and what the delay holds."""
+    in_flight = shape.rate_mbps * 1e6 / 8 * shape.delay_ms / 1e3
+    return max(2, math.ceil((queue_bytes + in_flight) / FRAME_BYTES))
+
+
+def netem_arguments(direction: Direction) -> list[str]:
+    """Return what follows ``tc qdisc add dev DEVICE root`` for this direction."""
+    shape = direction.shape
+    args = ["netem", "limit", str(queue_limit(shape, direction.queue_bytes))]
+    args += ["rate", f"{round(shape.rate_mbps * 1e6)}bit"]
+    if shape.delay_ms:
+        args += ["delay", f"{round(shape.delay_ms * 1e6)}ns"]
+        if shape.jitter_ms:
+            args += [f"{round(shape.jitter_ms * 1e6)}ns"]
+    if not direction.up:
+        args += ["loss", "100%"]
+    elif shape.loss_model is not None:
+        model = shape.loss_model
+        values = (model.p_pct, model.r_pct, model.loss_bad_pct, model.loss_good_pct)
+        args += ["loss", "gemodel", *(f"{value}%" for value in values)]
+    elif shape.loss_pct:
+        args += ["loss", "random", f"{shape.loss_pct}%"]
+    for word, value in (
+        ("duplicate", shape.duplicate_pct),
+        ("corrupt", shape.corrupt_pct),
+        ("reorder", shape.reorder_pct),
+    ):
+        if value:
+            args += [word, f"{value}%"]
+    return args
+
+
+def differences(direction: Direction, got: Mapping[str, Any]) -> list[str]:
+    """Compare what is asked with one entry of ``tc -j qdisc show``; empty when they agree."""
+    options = got.get("options", {})
+    shape = direction.shape
+    loss = 100.0 if not direction.up else shape.loss_pct
+    model = shape.loss_model if direction.up else None
+    asked: list[tuple[str, float, float, float]] = [  # what, asked, got, tolerance
+        (
+            "queue limit (frames)",
+            queue_limit(shape, direction.queue_bytes),
+            options.get("limit", 0),
+            0,
+        ),
+        ("rate_mbps", shape.rate_mbps, _get(options, "rate", "rate") * 8 / 1e6, 1e-5),
+        ("delay_ms", shape.delay_ms, _get(options, "delay", "delay") * 1e3, 1e-6),
+        ("jitter_ms", shape.jitter_ms, _get(options, "delay", "jitter") * 1e3, 1e-6),
+        ("loss_pct", loss, _get(options, "loss-random", "loss") * 100, 1e-5),
+        ("loss p_pct", model.p_pct if model else 0, _get(options, "loss-gemodel", "p") * 100, 1e-5),
+        (
+            "duplicate_pct",
+            shape.duplicate_pct,
+            _get(options, "duplicate", "duplicate") * 100,
+            1e-5,
+        ),
+        ("corrupt_pct", shape.corrupt_pct, _get(options, "corrupt", "corrupt") * 100, 1e-5),
+    ]
+    if got.get("kind") != "netem":
+        return [f"{direction.name}: asked for netem on {direction.device}, got {got.get('kind')}"]
+    return [
+        f"{direction.name}: {what} asked {want:g}, got {have:g}"
+        for what, want, have, tolerance in asked
+        if abs(want - have) > tolerance * max(1.0, abs(want))
+    ]
+
+
+def _get(options: Mapping[str, Any], group: str, key: str) -> float:
+    value = options.get(group, 0)
+    return value.get(key, 0) if isinstance(value, Mapping) else value
+
+
+def _run(command: list[str], text: str = "") -> str:
+    result = subprocess.run(command, input=text, text=True, capture_output=True)
+    if result.returncode or result.stderr.strip():
+        raise ShapingError(f"`{' '.join(command)}`: {result.stderr.strip() or 'failed'}")
+    return result.stdout
+
+
+class Shaper:
+    """Shapes the directions of a net, changes them in place and reads them back.
+
+    Parameters
+    ----------
+    spec
+        The network asked for.
+    ports
+        Per link name, the interface names at its `a` and its `b`; those of switches are in
+        the namespace that the shaper runs in.
+    run
+        Runs a command with a text as its input and returns what it prints.
+    """
+
+    def __init__(
+        self, spec: Topology, ports: Mapping[str, tuple[str, str]], run: Run = _run
+    ) -> None:
+        self._run = run
+        self.directions: dict[str, Direction] = {}
+        self._ingress: dict[str, str] = {}  # ifb device -> switch port that feeds it
+        switches = {switch.name for switch in spec.switches}
+        for number, link in enumerate(spec.links):
+            port = dict(zip((link.a, link.b), ports[link.name], strict=True))
+            for sender, receiver, shape in link.directions():
+                if sender in switches:
+                    device = port[sender]
+                elif receiver in switches:
+                    device = f"ifb{number}"
+                    self._ingress[device] = port[receiver]
+                else:
+                    raise ShapingError(
+                        f"link {link.name}: put a switch between {sender} and {receiver}"
+                    )
+                direction = Direction(
+                    link.name, sender, receiver, device, shape, spec.queue_bytes(link, sender)
+                )
+                self.directions[direction.name] = direction
+
+    def apply(self) -> None:
+        """Shape every direction, read all back and raise `ShapingError` on any difference."""
+        lines = []
+        for device in self._ingress:
+            lines += [f"link add {device} type ifb", f"link set {device} up"]
+        self._run(["ip", "-batch", "-"], "\n".join(lines))
+        lines = []
+        for device, port in self._ingress.items():
+            lines.append(f"qdisc add dev {port} handle ffff: ingress")
+            lines.append(
+                f"filter add dev {port} parent ffff: matchall"
+                f" action mirred egress redirect dev {device}"
+            )
+        for direction in self.directions.values():
+            arguments = " ".join(netem_arguments(direction))
+            lines.append(f"qdisc add dev {direction.device} root handle 1: {arguments}")
+        self._run(["tc", "-batch", "-"], "\n".join(lines))
+        self.verify()
+
+    def read(self) -> dict[str, dict[str, Any]]:
+        """Return each direction's qdisc as ``tc -s -j`` shows it: settings and counters."""
+        shown = json.loads(self._run(["tc", "-s", "-j", "qdisc", "show"], ""))
+        by_device = {entry["dev"]: entry for entry in shown if entry.get("root")}
+        return {
+            name: by_device.get(direction.device, {})
+            for name, direction in self.directions.items()
+        }
+
+    def verify(self) -> None:
+        """Compare every direction with what is asked of it now."""
+        got = self.read()
+        wrong = [
+            text
+            for name, direction in self.directions.items()
+            for text in differences(direction, got[name])
+        ]
+        if wrong:
+            raise ShapingError("; ".join(wrong))
+
+    def change(self, names: list[str], changes: Mapping[str, float | bool]) -> None:
+        """Change directions in place, keeping what is queued, and read them back."""
+        shape_changes = {key: value for key, value in changes.items() if key != "up"}
+        lines = []
+        for name in names:
+            old = self.directions[name]
+            new = replace(
+                old,
+                shape=replace(old.shape, **shape_changes),
+                up=bool(changes.get("up", old.up)),
+            )
+            self.directions[name] = new
+            arguments = " ".join(netem_arguments(new))
+            lines.append(f"qdisc change dev {new.device} root handle 1: {arguments}")
+        self._run(["tc", "-batch", "-"], "\n".join(lines))
+        self.verify()

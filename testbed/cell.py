@@ -188,8 +188,11 @@ class Cell:
         while not all(rank.ended for rank in self.ranks):
             for key, _ in self.selector.select(self._wait_s()):
                 if key.data is None:
-                    return self._give_up("the guest's clock stood still")
-                self._hear(key.data)
+                    if b"end" in os.read(0, 64):
+                        return self._give_up("the guest's clock stood still")
+                    self._ask_for_stacks()
+                else:
+                    self._hear(key.data)
             status = self._trouble()
             if status is not None:
                 return status
@@ -197,11 +200,20 @@ class Cell:
                 self._begin()
             if self.start_s is not None:
                 self.timeline.run_due(self.now_s())
-                if self.now_s() > self.spec["timeout_s"]:
-                    return self._give_up(f"not done after {self.spec['timeout_s']:g} s")
-            if time.monotonic() - self.progress_s > self.spec["stall_s"]:
-                return self._give_up(f"no rank finished a step for {self.spec['stall_s']:g} s")
+            late = self._late()
+            if late is not None:
+                self._ask_for_stacks()
+                time.sleep(_GRACE_S)
+                return self._give_up(late)
         return "ok"
+
+    def _late(self) -> str | None:
+        """Say what took too long in virtual time, if anything did."""
+        if self.start_s is not None and self.now_s() > self.spec["timeout_s"]:
+            return f"not done after {self.spec['timeout_s']:g} s"
+        if time.monotonic() - self.progress_s > self.spec["stall_s"]:
+            return f"no rank finished a step for {self.spec['stall_s']:g} s"
+        return None
 
     def _wait_s(self) -> float:
         stall_s = self.progress_s + self.spec["stall_s"] - time.monotonic()
@@ -236,11 +248,13 @@ class Cell:
             return "failed"
         return None
 
-    def _give_up(self, why: str) -> str:
-        """Let every rank write where it stands, and say who was last."""
+    def _ask_for_stacks(self) -> None:
+        """Let every rank write where each of its threads stands."""
         for rank in self.ranks:
             rank.signal(signal.SIGUSR1)
-        time.sleep(0.5)
+
+    def _give_up(self, why: str) -> str:
+        """End a cell that makes no progress, and say who was last."""
         behind = min(self.ranks, key=lambda rank: rank.step)
         self.reason = f"{why}; rank {behind.rank} is at step {behind.step + 1}"
         return "timeout"

@@ -78,7 +78,6 @@ class Guest:
     ) -> None:
         self.files = files
         self.stall_s = stall_s
-        self._asked_at: float | None = None
         cell = files.cell
         (cell / "guest.env").write_text(files.environment(command))
         (cell / "init.sh").write_bytes(INIT.read_bytes())
@@ -126,15 +125,17 @@ class Guest:
             self._seen = (size, now)
         return now - self._seen[1] > self.stall_s
 
-    def ask_for_stacks(self) -> None:
-        """Wake the watchdog inside by its console: it writes where each rank stands, and ends.
+    def wake(self, word: str) -> None:
+        """Say a word to the watchdog inside, by its console.
 
-        The guest's clock may stand still, so nothing in it can wait for a time; a line on the
-        console is an interrupt from outside, which gets through.
+        On ``stacks`` it has each rank write where it stands, on ``end`` it ends the cell. The
+        guest's clock may stand still, so nothing in it can wait for a time: a line on the
+        console is an interrupt from outside, which gets through, and then the ranks must run
+        before the next.
         """
         assert self._process.stdin is not None
         try:
-            self._process.stdin.write(b"stacks\n")
+            self._process.stdin.write(word.encode() + b"\n")
             self._process.stdin.flush()
         except BrokenPipeError:
             pass

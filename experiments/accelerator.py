@@ -1,0 +1,126 @@
+"""A virtual accelerator: charges the time a modelled GPU takes, on the clock of the guest.
+
+On a virtual clock the processor's own work takes no time, so a step takes exactly what is
+charged here and what the network makes it wait. On a real clock nothing is charged.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+
+__all__ = ["Accelerator", "DeviceProfile", "Span"]
+
+
+@dataclass(frozen=True)
+class DeviceProfile:
+    """What one device needs, in seconds per training step of one model and batch.
+
+    Parameters
+    ----------
+    forward_s, backward_s, optimizer_s
+        Seconds per step.
+    encode_bytes_per_s, decode_bytes_per_s
+        Per codec, bytes of dense fp32 gradient per second; ``default`` for codecs not named.
+    source, formula, description
+        Where the numbers come from: measured on what, or an estimate with its formula.
+    """
+
+    description: str
+    source: str
+    formula: str
+    forward_s: float
+    backward_s: float
+    optimizer_s: float
+    encode_bytes_per_s: Mapping[str, float]
+    decode_bytes_per_s: Mapping[str, float]
+
+    def codec_s(self, kind: str, codec: str, nbytes: int) -> float:
+        """Return the seconds that encoding or decoding `nbytes` of dense gradient takes."""
+        rates = self.encode_bytes_per_s if kind == "encode" else self.decode_bytes_per_s
+        return nbytes / rates.get(codec, rates["default"])
+
+
+@dataclass
+class Span:
+    """A stretch of encoding or decoding; `seconds` is set when it ends."""
+
+    _charge_s: float
+    _clock: Any
+    seconds: float = field(default=math.nan)
+    _start_s: float = field(default=0.0, repr=False)
+
+    def __enter__(self) -> Span:
+        self._start_s = self._clock()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._charge_s > 0:
+            time.sleep(self._charge_s)
+        self.seconds = self._clock() - self._start_s
+
+
+class Accelerator:
+    """Charges a device's time; also the `spans` object that `netsenseml` measures with.
+
+    Parameters
+    ----------
+    profile
+        The device; None charges nothing, for a real clock.
+    total_numel
+        Parameters of the model, over which the backward pass is spread.
+    slowdown
+        Factor on the compute time of this rank: above 1 it is a straggler.
+    """
+
+    def __init__(
+        self, profile: DeviceProfile | None, total_numel: int, slowdown: float = 1.0
+    ) -> None:
+        self.profile = profile
+        self.compute_s = 0.0
+        self._total_numel = total_numel
+        self._slowdown = slowdown
+
+    def clock(self) -> float:
+        """Return seconds that only grow."""
+        return time.monotonic()
+
+    def span(self, kind: str, codec: str, nbytes: int) -> Span:
+        """Return a context manager that lasts as long as the device needs."""
+        charge = self.profile.codec_s(kind, codec, nbytes) if self.profile else 0.0
+        return Span(charge, self.clock)
+
+    def _compute(self, seconds: float) -> None:
+        if self.profile and seconds > 0:
+            seconds *= self._slowdown
+            time.sleep(seconds)
+            self.compute_s += seconds
+
+    def forward(self) -> None:
+        """Charge the forward pass."""
+        if self.profile:
+            self._compute(self.profile.forward_s)
+
+    def backward(self, numel: int) -> None:
+        """Charge the part of the backward pass that makes the gradients of one bucket."""
+        if self.profile:
+            self._compute(self.profile.backward_s * numel / self._total_numel)
+
+    def optimizer(self) -> None:
+        """Charge the optimizer's step."""
+        if self.profile:
+            self._compute(self.profile.optimizer_s)
+
+    def take_compute_s(self) -> float:
+        """Return the compute time charged since the last call."""
+        seconds, self.compute_s = self.compute_s, 0.0
+        return seconds

@@ -1,0 +1,252 @@
+"""The rank program: train with DDP, compress with `netsenseml`, write down every step.
+
+Runs in a rank of the testbed. `prepare` is called once before the ranks are forked, so that
+they share what it loads.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import math
+import os
+from datetime import timedelta
+from typing import IO, Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import netsenseml
+
+from .accelerator import Accelerator, DeviceProfile
+
+__all__ = ["prepare", "run"]
+
+_RECORDED = (
+    "codec",
+    "strength",
+    "wire_bytes",
+    "control_bytes",
+    "link_bytes",
+    "dense_bytes",
+    "encode_s",
+    "decode_s",
+    "bandwidth_mbps",
+    "latency_ms",
+    "reason",
+    "nonfinite",
+)
+
+
+def _task(spec: dict[str, Any]) -> Any:
+    name = spec["workload"]["task"].replace("-", "_")
+    return importlib.import_module(f"experiments.workloads.{name}")
+
+
+def prepare(spec: dict[str, Any]) -> Any:
+    """Import and load what all ranks share; returns the task's data."""
+    torch.set_num_threads(1)
+    import torch._dynamo  # noqa: F401  DDP does, 6 s in each rank otherwise
+
+    data = _task(spec).prepare()
+    # pages touched here are touched once instead of in every rank
+    _warm_up(_task(spec), data, spec)
+    return data
+
+
+def _warm_up(task: Any, data: Any, spec: dict[str, Any]) -> None:
+    model = task.build_model()
+    batch = spec["workload"]["batch_size"]
+    task.loss(model(data.train_x[:batch]), data.train_y[:batch]).backward()
+
+
+def _optimizer(model: nn.Module, workload: dict[str, Any]) -> torch.optim.Optimizer:
+    lr, decay = workload["lr"], workload["weight_decay"]
+    if workload["optimizer"] == "adam":
+        return torch.optim.Adam(model.parameters(), lr=lr, weight_decay=decay)
+    momentum = workload["momentum"]
+    return torch.optim.SGD(model.parameters(), lr=lr, momentum=momentum, weight_decay=decay)
+
+
+def _digest(model: nn.Module) -> str:
+    """Hash the parameters bit by bit: replicas that agree have the same."""
+    digest = hashlib.sha256()
+    for parameter in model.parameters():
+        digest.update(parameter.detach().contiguous().numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+class _Order:
+    """The order of the training data: a permutation per epoch, disjoint among the ranks."""
+
+    def __init__(self, samples: int, batch: int, rank: int, world: int, seed: int) -> None:
+        self._samples, self._batch = samples, batch
+        self._rank, self._world = rank, world
+        self._generator = torch.Generator().manual_seed(seed)
+        self._left = torch.empty(0, dtype=torch.int64)
+
+    def next(self) -> torch.Tensor:
+        """Return the indices of this rank's next batch."""
+        if len(self._left) < self._batch:
+            epoch = torch.randperm(self._samples, generator=self._generator)
+            self._left = epoch[self._rank :: self._world]
+        batch, self._left = self._left[: self._batch], self._left[self._batch :]
+        return batch
+
+
+class _Trainer:
+    def __init__(self, spec: dict[str, Any], data: Any, where: Any) -> None:
+        self.spec, self.data, self.where = spec, data, where
+        self.work = spec["workload"]
+        self.task = _task(spec)
+        torch.manual_seed(spec["seed"])
+        model = self.task.build_model()
+        numel = sum(p.numel() for p in model.parameters())
+        profile = DeviceProfile(**spec["device"]) if spec["device"] else None
+        self.accelerator = Accelerator(profile, numel)
+        self.ddp = DistributedDataParallel(
+            model,
+            broadcast_buffers=False,
+            gradient_as_bucket_view=True,
+            bucket_cap_mb=spec["bucket_cap_mb"],
+        )
+        self.state = netsenseml.make_state(
+            self.ddp,
+            method=spec["method"],
+            seed=spec["seed"],
+            spans=self.accelerator,
+            **spec["options"],
+        )
+        self.ddp.register_comm_hook(self.state, self._hook)
+        self.optimizer = _optimizer(self.ddp, self.work)
+        self.order = _Order(
+            len(data.train_x), self.work["batch_size"], where.rank, where.world_size, spec["seed"]
+        )
+        self.origin_s = 0.0  # where training time 0 lies on the clock, evaluations left out
+        self.steps: IO[str] = open(where.folder / f"steps-rank{where.rank}.jsonl", "w")
+        self.evals: IO[str] | None = None
+        if where.rank == 0:
+            self.evals = open(where.folder / "evals.jsonl", "w")
+
+    def _hook(
+        self, state: Any, bucket: dist.GradBucket
+    ) -> torch.futures.Future[torch.Tensor]:
+        self.accelerator.backward(bucket.buffer().numel())
+        return netsenseml.hook(state, bucket)
+
+    def now_s(self) -> float:
+        return self.accelerator.clock() - self.origin_s
+
+    def step(self, step: int) -> bool:
+        """Train one step and write it down; return whether the loss is still finite."""
+        start_s = self.now_s()
+        index = self.order.next()
+        self.accelerator.forward()
+        loss = self.task.loss(self.ddp(self.data.train_x[index]), self.data.train_y[index])
+        self.optimizer.zero_grad(set_to_none=False)
+        loss.backward()
+        record = self.state.finish_step()
+        self.optimizer.step()
+        self.accelerator.optimizer()
+        end_s = self.now_s()
+        compute_s = self.accelerator.take_compute_s()
+        value = loss.item()
+        self._write(
+            self.steps,
+            {
+                "step": step,
+                "t_start_s": round(start_s, 9),
+                "t_end_s": round(end_s, 9),
+                "compute_s": round(compute_s, 9),
+                "exposed_comm_s": round(end_s - start_s - compute_s, 9),
+                "loss": value if math.isfinite(value) else None,
+                "samples": len(index),
+                **{key: _plain(getattr(record, key)) for key in _RECORDED},
+            },
+        )
+        return math.isfinite(value)
+
+    def evaluate(self, step: int) -> None:
+        """Count every test image once, shared among the ranks; takes no training time."""
+        before_s = self.accelerator.clock()
+        rank, world = self.where.rank, self.where.world_size
+        x, y = self.data.test_x[rank::world], self.data.test_y[rank::world]
+        hits, loss = 0.0, 0.0
+        with torch.no_grad():
+            for at in range(0, len(x), 500):
+                output = self.ddp.module(x[at : at + 500])
+                hits += float((output.argmax(1) == y[at : at + 500]).sum())
+                loss += float(self.task.loss(output, y[at : at + 500])) * len(output)
+        sums = torch.tensor([hits, loss, float(len(x))], dtype=torch.float64)
+        dist.all_reduce(sums)
+        self.origin_s += self.accelerator.clock() - before_s
+        if self.evals is not None:
+            count = float(sums[2])
+            self._write(
+                self.evals,
+                {
+                    "step": step,
+                    "t_s": round(self.now_s(), 9),
+                    "accuracy": float(sums[0]) / count,
+                    "loss": _plain(float(sums[1]) / count),
+                },
+            )
+
+    @staticmethod
+    def _write(file: IO[str], record: dict[str, Any]) -> None:
+        file.write(json.dumps(record, allow_nan=False) + "\n")
+        file.flush()
+
+    def train(self) -> str:
+        """Train all steps; return ``ok`` or ``diverged``."""
+        self.origin_s = self.where.ready()
+        every = self.work["eval_every"] or self.work["steps"]
+        for step in range(self.work["steps"]):
+            if not self.step(step):
+                return "diverged"
+            self.where.progress(step)
+            if (step + 1) % every == 0 or step + 1 == self.work["steps"]:
+                self.evaluate(step + 1)
+        return "ok"
+
+
+def _plain(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def run(spec: dict[str, Any], data: Any, where: Any) -> None:
+    """Be rank `where.rank`: join, train, report.
+
+    Parameters
+    ----------
+    spec
+        The resolved cell.
+    data
+        What `prepare` returned.
+    where
+        The testbed's context: rank, world size, addresses, and how to report.
+    """
+    os.environ |= {"MASTER_ADDR": where.master_address, "MASTER_PORT": str(where.master_port)}
+    try:
+        dist.init_process_group(
+            "gloo",
+            init_method=f"tcp://{where.master_address}:{where.master_port}",
+            rank=where.rank,
+            world_size=where.world_size,
+            timeout=timedelta(seconds=spec["stall_s"]),
+        )
+    except Exception as error:
+        raise RuntimeError(
+            f"no rendezvous at {where.master_address}:{where.master_port}: {error}"
+        ) from error
+    trainer = _Trainer(spec, data, where)
+    status = trainer.train()
+    where.result(
+        status=status,
+        digest=_digest(trainer.ddp),
+        parameters=sum(p.numel() for p in trainer.ddp.parameters()),
+        reason="the loss is no longer finite" if status == "diverged" else None,
+    )

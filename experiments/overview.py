@@ -107,10 +107,10 @@ def headline(tables: RunTables) -> str:
     dense = next((row for row in rows if row.label == "allreduce"), None)
     if dense and dense.final_accuracy is not None and own.final_accuracy is not None:
         points = 100 * (own.final_accuracy - dense.final_accuracy)
-        said += (
-            f" After the same number of steps its test accuracy is {own.final_accuracy:.1%}, "
-            f"{abs(points):.1f} points {'above' if points >= 0 else 'below'} allreduce."
-        )
+        than = f"{abs(points):.1f} points {'above' if points > 0 else 'below'}"
+        than = "as with" if abs(points) < 0.05 else than
+        accuracy = f"{own.final_accuracy:.1%}, {than} allreduce"
+        said += f" After the same number of steps its test accuracy is {accuracy}."
     return said
 
 

@@ -18,12 +18,13 @@ from .plots import Plot
 from .stats import Estimate
 from .style import style_of
 
-__all__ = ["write_report"]
+__all__ = ["gain_text", "number_text", "write_report"]
 
 _TEMPLATES = Path(__file__).parent / "templates"
 
 
-def _number(value: float | None, form: str) -> str:
+def number_text(value: float | None, form: str) -> str:
+    """Return a formatted number, or a dash for what was not measured."""
     return "\u2013" if value is None or value != value else format(value, form)
 
 
@@ -37,18 +38,18 @@ def gain_text(gain: Estimate | None) -> str:
     return text
 
 
-def _row(row: MethodRow) -> dict[str, Any]:
+def _row(row: MethodRow, ours: str | None) -> dict[str, Any]:
     kilobytes = None if row.wire_bytes_per_step is None else row.wire_bytes_per_step / 1e3
     cells = [
-        _number(row.samples_per_second, ",.0f"),
-        gain_text(row.gain),
-        _number(row.step_ms_p50, ",.1f"),
-        _number(row.step_ms_p95, ",.1f"),
-        _number(row.exposed_comm_ms_p50, ",.1f"),
-        _number(kilobytes, ",.1f"),
-        _number(row.compression_ratio, ",.1f"),
-        _number(row.final_accuracy, ".1%"),
-        _number(row.time_to_accuracy_s, ",.2f"),
+        number_text(row.samples_per_second, ",.0f"),
+        "" if row.label == ours else gain_text(row.gain),
+        number_text(row.step_ms_p50, ",.1f"),
+        number_text(row.step_ms_p95, ",.1f"),
+        number_text(row.exposed_comm_ms_p50, ",.1f"),
+        number_text(kilobytes, ",.1f"),
+        number_text(row.compression_ratio, ",.1f"),
+        number_text(row.final_accuracy, ".1%"),
+        number_text(row.time_to_accuracy_s, ",.2f"),
     ]
     return {
         "label": row.label,
@@ -96,6 +97,9 @@ def _warnings(tables: RunTables) -> list[str]:
     if len(bad):
         kinds = ", ".join(f"{n} {status}" for status, n in bad["status"].value_counts().items())
         found.append(f"{len(bad)} of {len(summary)} cells did not end well: {kinds}.")
+    off = summary[(summary["status"] == "ok") & ~is_valid(summary)]
+    for cell in off.itertuples():
+        found.append(f"{cell.method} seed {cell.seed}: link not as asked: {cell.link_verdict}.")
     split = summary[summary["replicas_identical"].eq(False)]
     for label in dict.fromkeys(split["method"]):
         found.append(f"{label}: the ranks ended with different parameters.")
@@ -168,7 +172,7 @@ def write_report(tables: RunTables, plots: Sequence[Plot]) -> Path:
         warnings=_warnings(tables),
         ours=ours_of(tables.summary),
         target="target" if target is None else f"{target:.0%}",
-        rows=[_row(row) for row in rows],
+        rows=[_row(row, ours_of(tables.summary)) for row in rows],
         basis=_basis(rows),
         plots=[
             {"title": p.title, "caption": p.caption, "svg": _inline(p.svg, p.name)} for p in plots

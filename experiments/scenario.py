@@ -27,6 +27,7 @@ from topologies.traffic import expand_traffic
 
 from .errors import UserError
 from .mistakes import explain
+from .runs import short
 
 __all__ = ["SCENARIOS", "Cell", "Method", "Scenario", "Workload", "load", "method_names", "names"]
 
@@ -284,27 +285,19 @@ def load(name_or_path: str | Path) -> Scenario:
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise UserError(f"{_shown(path)}: cannot be read: {error.strerror}") from None
+        raise UserError(f"{short(path)}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise UserError(f"{_shown(path)}: expected UTF-8 text") from None
+        raise UserError(f"{short(path)}: expected UTF-8 text") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" line {mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", None) or "cannot be parsed"
-        raise UserError(f"{_shown(path)}:{where} is not YAML: {problem}") from None
+        raise UserError(f"{short(path)}:{where} is not YAML: {problem}") from None
     if not isinstance(data, dict):
         raise UserError(
-            f"{_shown(path)}: expected a mapping with keys {', '.join(Scenario.model_fields)}"
+            f"{short(path)}: expected a mapping with keys {', '.join(Scenario.model_fields)}"
         )
     return _checked(data, path.stem, path)
-
-
-def _shown(path: Path) -> str:
-    """Return `path` as seen from here, where that is shorter."""
-    try:
-        return str(path.resolve().relative_to(Path.cwd()))
-    except ValueError:
-        return str(path)
 
 
 def _checked(data: dict[str, Any], name: str, file: Path) -> Scenario:
@@ -316,9 +309,9 @@ def _checked(data: dict[str, Any], name: str, file: Path) -> Scenario:
         _check_methods(scenario)
         scenario.resolved()
     except ValidationError as error:
-        raise UserError(f"{_shown(file)}: {explain(error, _SECTIONS)}") from None
+        raise UserError(f"{short(file)}: {explain(error, _SECTIONS)}") from None
     except SpecError as error:
-        raise UserError(f"{_shown(file)}: {error}") from None
+        raise UserError(f"{short(file)}: {error}") from None
     return scenario
 
 

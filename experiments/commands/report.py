@@ -1,0 +1,28 @@
+"""``report``: make tables, pictures and the page of a run again, from its raw records."""
+
+from __future__ import annotations
+
+import json as json_
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..runs import RESULTS, find_run
+
+__all__ = ["report"]
+
+
+def report(
+    run: Annotated[str, typer.Argument(help="A run's directory, or a scenario: its latest run.")],
+    results: Annotated[Path, typer.Option(help="Where runs live.")] = RESULTS,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Make the tables, pictures and page of a run again, from its raw records."""
+    from ..output import make_all, print_run, run_json
+
+    tables, paths = make_all(find_run(run, results))
+    if json:
+        print(json_.dumps(run_json(tables, paths), indent=2, sort_keys=True, allow_nan=False))
+    else:
+        print_run(tables, paths)

@@ -207,7 +207,8 @@ def _finish(run: _Running) -> CellResult:
 
 
 def _last_words(run: _Running) -> str:
-    lines = (run.folder / "console.log").read_text(errors="replace").split("\n")
+    console = (run.folder / "console.log").read_text(errors="replace")
+    lines = console.partition("Kernel panic")[0].split("\n")
     said = [line for line in lines if line.strip()]
     return f"the guest ended early: {said[-1] if said else 'it said nothing'}"
 

@@ -49,7 +49,7 @@ def _task(spec: dict[str, Any]) -> Any:
 def prepare(spec: dict[str, Any]) -> Any:
     """Import and load what all ranks share; returns the task's data."""
     torch.set_num_threads(1)
-    import torch._dynamo  # noqa: F401  DDP does, 6 s in each rank otherwise
+    importlib.import_module("torch._dynamo")  # DDP does, 6 s in each rank otherwise
 
     data = _task(spec).prepare()
     # pages touched here are touched once instead of in every rank

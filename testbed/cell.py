@@ -286,8 +286,6 @@ class Cell:
 def run(folder: Path) -> dict[str, Any]:
     """Run the cell described in `folder` and return its outcome."""
     spec = json.loads((folder / "cell.json").read_text())
-    program = importlib.import_module(spec["program"])
-    prepared = program.prepare(spec)
 
     from .net import built_net, interfaces
 
@@ -298,6 +296,8 @@ def run(folder: Path) -> dict[str, Any]:
     }
     shaper = Shaper(topology, ports)
     shaper.apply()
+    program = importlib.import_module(spec["program"])
+    prepared = program.prepare(spec)
     cell = Cell(spec, folder, net, shaper)
     cell.start_ranks(program, prepared)
     return cell.outcome(cell.watch())

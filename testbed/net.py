@@ -147,7 +147,8 @@ def built_net(spec: Topology) -> Iterator[Mininet]:
         topo=_SpecTopo(spec),
         host=Container,
         switch=Bridge,
-        link=lambda *args, **kw: Link(*args, intf=Port, **kw),
+        link=Link,
+        intf=Port,
         controller=None,
         build=True,
     )

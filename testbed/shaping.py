@@ -15,7 +15,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from topologies import FRAME_BYTES, Shape, Topology
+from topologies import Shape, Topology
+from topologies.shape import FRAME_BYTES
 
 __all__ = ["Direction", "Shaper", "ShapingError", "differences", "netem_arguments"]
 

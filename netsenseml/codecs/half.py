@@ -1,0 +1,81 @@
+"""What ``fp16`` and ``bf16`` share: an all-reduce in a 16-bit type."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+
+from netsenseml.codecs.base import Job, ReduceCodec, StepContext, peak_of
+from netsenseml.layout import Group
+from netsenseml.transport import Transfer
+
+__all__ = ["CHUNK", "HalfCodec"]
+
+# Elements per pass: source, product and result of one chunk stay in the core's own cache, so
+# scaling and rounding cost one trip through memory instead of three.
+CHUNK = 1 << 16
+
+
+class HalfCodec(ReduceCodec):
+    """Divide by N, scale by a power of two, round, sum in 16 bits.
+
+    Parameters
+    ----------
+    rescale : bool
+        Choose the power of two from the peak of the last reduced gradient, which all ranks know
+        without any message. A product that still overflows is seen by all ranks as a non-finite
+        sum, and the bucket is sent again densely.
+    """
+
+    wire_dtype: ClassVar[torch.dtype]
+
+    def __init__(self, rescale: bool) -> None:
+        self._rescale = rescale
+        self._exponent = 0
+        self._peak = 0.0
+
+    def encode(self, job: Job, step: StepContext) -> torch.Tensor:
+        scale = math.ldexp(1.0, self._exponent) / step.world
+        source = job.source()
+        wire = job.take("half", source.numel(), self.wire_dtype)
+        if source.device.type != "cpu":
+            wire.copy_(source * scale)
+            if job.feedback is not None:
+                source.sub_(wire.to(source.dtype) / scale)
+            return wire
+        part = job.take("chunk", min(CHUNK, source.numel()), source.dtype)
+        for begin in range(0, source.numel(), CHUNK):
+            values = source[begin : begin + CHUNK]
+            product = torch.mul(values, scale, out=part[: values.numel()])
+            rounded = wire[begin : begin + CHUNK].copy_(product)
+            if job.feedback is not None:
+                values.sub_(product.copy_(rounded).div_(scale))
+        return wire
+
+    def decode(self, job: Job, total: torch.Tensor, step: StepContext) -> bool:
+        peak = float(peak_of(total))
+        if not math.isfinite(peak):
+            return False
+        job.grad.copy_(total)
+        if self._exponent:
+            job.grad.mul_(math.ldexp(1.0, -self._exponent))
+        self._peak = max(self._peak, math.ldexp(peak, -self._exponent))
+        return True
+
+    def end_step(self, committed: bool) -> None:
+        if committed and self._rescale and self._peak > 0:
+            # The mean's peak goes to [2^6, 2^7): room for single ranks 500 times above it.
+            self._exponent = max(-100, min(24, 7 - math.frexp(self._peak)[1]))
+        self._peak = 0.0
+
+    def transfers(self, group: Group, world: int) -> tuple[Transfer, ...]:
+        return (Transfer("reduce", 2 * group.numel),)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"exponent": self._exponent}
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        self._exponent = int(saved["exponent"])

@@ -1,0 +1,73 @@
+"""``netsense``: per step, on all ranks alike, the least lossy codec that the network hides.
+
+The candidates, from least to most lossy, with the progress one of their steps is expected to
+make relative to a dense step. The discounts are small on purpose: with error feedback the loss per
+step is small, and they decide only between codecs of nearly equal speed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from netsenseml.codecs.allreduce import AllReduce
+from netsenseml.codecs.fp16 import Fp16
+from netsenseml.codecs.powersgd import PowerSGD
+from netsenseml.codecs.topk import TopK
+from netsenseml.controller import Candidate, Controller
+from netsenseml.methods import Method
+from netsenseml.options import Options, bounded, choice
+
+__all__ = ["METHOD", "NetSenseOptions", "build"]
+
+_TOPK = ((0.25, 0.995), (0.1, 0.99), (0.05, 0.985), (0.025, 0.98), (0.01, 0.97), (0.005, 0.94))
+_POWERSGD = ((4, 0.98), (2, 0.97), (1, 0.95))
+
+
+@dataclass(frozen=True)
+class NetSenseOptions(Options):
+    """Options of ``netsense``.
+
+    Attributes
+    ----------
+    min_ratio : float
+        Strongest top-k ratio it may choose.
+    low_rank : bool
+        PowerSGD is a candidate too.
+    tolerance : float
+        Progress per second it gives up for a less lossy codec.
+    caution : float
+        Less bandwidth that a less lossy codec must be able to live with before it is chosen.
+    values : str
+        Type of top-k values on the wire.
+    error_feedback : bool
+        Carry what was not sent over to the next step, across all codecs.
+    """
+
+    min_ratio: float = bounded(0.01, 0.0, 1.0, above=True)
+    low_rank: bool = True
+    tolerance: float = bounded(0.02, 0.0, 0.5)
+    caution: float = bounded(0.1, 0.0, 0.9)
+    values: str = choice("fp16", "bf16", "fp32")
+    error_feedback: bool = True
+
+
+def build(chosen: NetSenseOptions) -> Controller:
+    """The controller with its candidates in order of loss."""
+    ratios = [pair for pair in _TOPK if pair[0] >= chosen.min_ratio]
+    if not ratios or ratios[-1][0] > chosen.min_ratio:
+        ratios.append((chosen.min_ratio, ratios[-1][1] - 0.01 if ratios else 0.9))
+    candidates = [
+        Candidate("allreduce", AllReduce(), 1.0),
+        Candidate("fp16", Fp16(rescale=True), 0.9999),
+    ]
+    candidates += [
+        Candidate(f"topk:{ratio:g}", TopK(ratio, chosen.values), value) for ratio, value in ratios
+    ]
+    start = candidates[-1].key
+    if chosen.low_rank:
+        candidates += [Candidate(f"powersgd:{r}", PowerSGD(r), value) for r, value in _POWERSGD]
+    candidates.sort(key=lambda candidate: -candidate.efficiency)
+    return Controller(candidates, start, chosen.tolerance, chosen.caution)
+
+
+METHOD = Method("netsense", NetSenseOptions, build)

@@ -1,0 +1,219 @@
+"""The controller of ``netsense``: expected progress per second, with memory and hysteresis.
+
+Every step, on every rank alike, from the same gathered measurements:
+
+1. Update latency, bandwidth, pace and codec costs.
+2. For every candidate, step time = compute time + overhead. The overhead is the one measured
+   while this candidate was in use under the present bandwidth, or else the model's.
+3. Progress per second = statistical efficiency / step time. Of all candidates within a small
+   tolerance of the best, the least lossy is wanted: dense whenever dense hides behind compute.
+4. Change to it at once after a change of bandwidth; otherwise only when it is wanted for some
+   steps in a row, and to a less lossy one only if it would still do with less bandwidth.
+
+Measured beats modelled, so a mistaken prediction costs two steps and is not repeated: the
+controller cannot swing between two candidates whose predictions contradict each other.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from netsenseml.codecs.base import Codec
+from netsenseml.costs import CodecCosts, Network, overhead_s
+from netsenseml.layout import Group
+from netsenseml.policy import Decision, Measurement, Policy
+from netsenseml.sensing import LinkSense, Pace
+
+__all__ = ["Candidate", "Controller"]
+
+_MEMORY = 5  # overhead samples kept per candidate
+_EXPIRY = 200  # steps after which an unused measurement is forgotten
+_ALERT = 4  # steps after a change of bandwidth in which no patience is asked
+_PATIENCE_FASTER = 2
+_PATIENCE_FINER = 3
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A codec at a strength.
+
+    Attributes
+    ----------
+    key : str
+        ``family`` or ``family:strength``.
+    codec : Codec
+    efficiency : float
+        Progress of one step relative to a dense step, in (0, 1].
+    """
+
+    key: str
+    codec: Codec
+    efficiency: float
+
+
+class Controller(Policy):
+    """Chooses among candidates, given in order from least to most lossy.
+
+    Parameters
+    ----------
+    candidates : sequence of Candidate
+    start : str
+        Key of the candidate used until there is a bandwidth estimate.
+    tolerance : float
+        Progress per second given up for a less lossy codec.
+    caution : float
+        Less bandwidth a less lossy codec must be able to live with.
+    """
+
+    needs_agreement = True
+
+    def __init__(
+        self,
+        candidates: Sequence[Candidate],
+        start: str,
+        tolerance: float = 0.02,
+        caution: float = 0.1,
+    ) -> None:
+        self._candidates = {candidate.key: candidate for candidate in candidates}
+        self._order = [candidate.key for candidate in candidates]
+        self._tolerance = tolerance
+        self._caution = caution
+        self._link = LinkSense()
+        self._pace = Pace()
+        self._costs = CodecCosts()
+        self._current = start
+        self._reason = "start small: nothing is known of the network yet"
+        self._measured: dict[str, list[float]] = {}
+        self._used_at: dict[str, int] = {}
+        self._wanted = ""
+        self._wanted_for = 0
+        self._alert = 0
+        self._in_use = 0
+        self._step = 0
+
+    def codecs(self) -> tuple[Codec, ...]:
+        return tuple(candidate.codec for candidate in self._candidates.values())
+
+    def decide(self, step: int, world: int) -> Decision:
+        rate = self._link.bandwidth
+        return Decision(
+            codec=self._candidates[self._current].codec,
+            reason=self._reason,
+            bandwidth_mbps=None if rate is None else rate * 8e-6,
+            latency_ms=self._link.latency_s * 1e3 or None,
+        )
+
+    def observe(self, groups: Sequence[Group], rows: Sequence[Measurement]) -> None:
+        self._step += 1
+        changed = self._link.add(rows)
+        self._pace.add(rows)
+        self._costs.add(
+            self._current,
+            max(row.encode_s for row in rows),
+            max(row.decode_s for row in rows),
+            rows[0].dense_bytes,
+        )
+        if changed:
+            # Right after a change of codec, a new bandwidth says as much of the codec as of the
+            # network: what is remembered of other codecs stays.
+            if self._in_use > 2:
+                self._measured.clear()
+            else:
+                self._measured.pop(self._current, None)
+            self._alert = _ALERT
+        self._remember(min(row.overhead_s for row in rows))
+        self._in_use += 1
+        if self._link.bandwidth is not None and self._pace.known:
+            self._choose(groups, len(rows))
+        elif self._link.bandwidth is not None:
+            self._reason = "start small: the compute time is not known yet"
+        self._alert = max(0, self._alert - 1)
+
+    def _remember(self, overhead: float) -> None:
+        for key in [k for k, at in self._used_at.items() if self._step - at > _EXPIRY]:
+            self._measured.pop(key, None)
+            del self._used_at[key]
+        self._used_at[self._current] = self._step
+        history = self._measured.setdefault(self._current, [])
+        history.append(overhead)
+        del history[:-_MEMORY]
+
+    def _choose(self, groups: Sequence[Group], world: int) -> None:
+        net = Network(
+            bandwidth=self._link.bandwidth or 1.0,
+            latency_s=self._link.latency_s,
+            first_ready_s=self._pace.first_ready_s,
+            compute_s=self._pace.compute_s,
+            world=world,
+        )
+        score = {key: self._score(key, groups, net) for key in self._order}
+        best = max(score.values())
+        floor = best * (1 - self._tolerance)
+        wanted = next(key for key in self._order if score[key] >= floor)
+        if wanted == self._current:
+            self._stay(net, "best expected progress")
+            return
+        finer = self._order.index(wanted) < self._order.index(self._current)
+        faster = score[wanted] > score[self._current] * (1 + self._tolerance)
+        if finer and not self._alert and not faster:
+            poor = dataclasses.replace(net, bandwidth=net.bandwidth * (1 - self._caution))
+            if self._score(wanted, groups, poor) < floor:
+                self._stay(net, f"{wanted} would do, but without reserve")
+                return
+        self._wanted_for = self._wanted_for + 1 if self._wanted == wanted else 1
+        self._wanted = wanted
+        patience = _PATIENCE_FASTER if faster else _PATIENCE_FINER
+        if self._alert or self._wanted_for >= patience:
+            gain = "more progress" if faster else "less loss at the same speed"
+            self._switch(wanted, net, gain)
+
+    def _stay(self, net: Network, why: str) -> None:
+        self._wanted, self._wanted_for = "", 0
+        self._reason = f"{self._current}: {why} at {net.bandwidth * 8e-6:.3g} Mbit/s"
+
+    def _switch(self, key: str, net: Network, why: str) -> None:
+        self._reason = f"{self._current} -> {key}: {why} at {net.bandwidth * 8e-6:.3g} Mbit/s"
+        self._current, self._in_use = key, 0
+        self._wanted, self._wanted_for = "", 0
+
+    def _score(self, key: str, groups: Sequence[Group], net: Network) -> float:
+        """Expected progress per second."""
+        candidate = self._candidates[key]
+        history = self._measured.get(key, [])
+        if len(history) >= 2:
+            overhead = statistics.median_low(history)
+        else:
+            overhead = overhead_s(candidate.codec, self._costs.rates(key), groups, net)
+        return candidate.efficiency / max(1e-9, net.compute_s + overhead)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "link": self._link.state_dict(),
+            "pace": self._pace.state_dict(),
+            "costs": self._costs.state_dict(),
+            "current": self._current,
+            "reason": self._reason,
+            "measured": {key: list(history) for key, history in self._measured.items()},
+            "used_at": dict(self._used_at),
+            "wanted": self._wanted,
+            "wanted_for": self._wanted_for,
+            "alert": self._alert,
+            "in_use": self._in_use,
+            "step": self._step,
+        }
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        self._link.load_state_dict(saved["link"])
+        self._pace.load_state_dict(saved["pace"])
+        self._costs.load_state_dict(saved["costs"])
+        self._current = str(saved["current"])
+        self._reason = str(saved["reason"])
+        self._measured = {key: list(history) for key, history in saved["measured"].items()}
+        self._used_at = {key: int(at) for key, at in saved["used_at"].items()}
+        self._wanted, self._wanted_for = str(saved["wanted"]), int(saved["wanted_for"])
+        self._alert, self._in_use = int(saved["alert"]), int(saved["in_use"])
+        self._step = int(saved["step"])

@@ -40,7 +40,7 @@ def exit_code(tables: RunTables) -> int:
 
 def _row(row: MethodRow, ours: str | None) -> list[str]:
     if row.state:
-        return [f"{row.label} ({row.state})", *[""] * 7]
+        return [row.label, *["-"] * 7]  # the notes below say why
     return [
         row.label,
         number_text(row.samples_per_second, ",.0f"),
@@ -57,30 +57,34 @@ def print_run(tables: RunTables, paths: dict[str, Path]) -> None:
     """Print the table of methods, the headline, what went wrong, and the paths."""
     console = Console(highlight=False)
     ours = ours_of(tables.summary)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     table.add_column("method", no_wrap=True)
     for name in (
         "samples/s", f"{ours or 'adaptive'}\nis faster", "step\nms", "exposed\nms", "ratio",
-        "accuracy", "target\nafter s",
+        "accuracy", "to target\ns",
     ):  # fmt: skip
         table.add_column(name, justify="right", no_wrap=True)
     for row in overview(tables):
         table.add_row(*_row(row, ours), style="bold" if row.label == ours else None)
     console.print(table)
     console.print(headline(tables), markup=False)
-    valid = is_valid(tables.summary)
-    for index, cell in tables.summary.iterrows():
-        notes = list(tables.notes.get((cell["method"], cell["seed"]), []))
-        if not valid[index] and cell["status"] == "ok":
-            notes.insert(0, f"link not as asked: {cell['link_verdict']}")
-        elif not valid[index]:
-            notes.insert(0, str(cell["status"]))
-        if notes:
-            console.print(
-                f"{cell['method']} seed {cell['seed']}: {'; '.join(notes)}", markup=False
-            )
+    for note in _notes(tables):
+        console.print(note, markup=False)
     for name, path in paths.items():
         console.print(f"{name:<8} {short(path)}", markup=False, soft_wrap=True)
+
+
+def _notes(tables: RunTables) -> list[str]:
+    """Return a line for each cell that cannot be compared, or whose files had problems."""
+    made = []
+    for cell, good in zip(tables.summary.itertuples(), is_valid(tables.summary), strict=True):
+        notes = list(tables.notes.get((cell.method, cell.seed), []))
+        if not good:
+            off = f"link not as asked: {cell.link_verdict}"
+            notes.insert(0, off if cell.status == "ok" else cell.status)
+        if notes:
+            made.append(f"{cell.method} seed {cell.seed}: {'; '.join(notes)}")
+    return made + [f"{row.label}: not run" for row in overview(tables) if not row.planned]
 
 
 def run_json(tables: RunTables, paths: dict[str, Path]) -> dict[str, Any]:

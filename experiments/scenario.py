@@ -26,10 +26,11 @@ from topologies.shape import SHAPE_FIELDS
 from topologies.traffic import expand_traffic
 
 from .errors import UserError
+from .methods import method_names
 from .mistakes import explain
 from .runs import short
 
-__all__ = ["SCENARIOS", "Cell", "Method", "Scenario", "Workload", "load", "method_names", "names"]
+__all__ = ["SCENARIOS", "Cell", "Method", "Scenario", "Workload", "load", "names"]
 
 SCENARIOS = Path(__file__).parent / "scenarios"
 SCHEMA = 1  # of a resolved scenario; part of its digest
@@ -245,16 +246,6 @@ def _keyed(section: str, make: Any) -> Any:
         return make()
     except SpecError as error:
         raise error.under(section) from None
-
-
-def method_names() -> list[str]:
-    """Return the methods of `netsenseml` without importing it, which would import torch.
-
-    Each is one file of ``netsenseml/codecs``, named after it.
-    """
-    folder = Path(__file__).parent.parent / "netsenseml" / "codecs"
-    files = [f.stem for f in folder.glob("*.py") if not f.stem.startswith("_")]
-    return sorted(stem.replace("_", "-") for stem in files if stem != "base")
 
 
 def names() -> list[str]:

@@ -109,7 +109,6 @@ class _Trainer:
         self.accelerator = Accelerator(profile, numel)
         self.ddp = DistributedDataParallel(
             model,
-            broadcast_buffers=False,
             gradient_as_bucket_view=True,
             bucket_cap_mb=spec["bucket_cap_mb"],
         )
@@ -131,9 +130,8 @@ class _Trainer:
         if where.rank == 0:
             self.evals = open(where.folder / "evals.jsonl", "w")
 
-    def _hook(
-        self, state: Any, bucket: dist.GradBucket
-    ) -> torch.futures.Future[torch.Tensor]:
+    # no annotations: DDP compares them with its classes, and here they would be strings
+    def _hook(self, state, bucket):  # type: ignore[no-untyped-def]
         self.accelerator.backward(bucket.buffer().numel())
         return netsenseml.hook(state, bucket)
 

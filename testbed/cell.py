@@ -290,17 +290,15 @@ def run(folder: Path) -> dict[str, Any]:
     from .net import built_net, interfaces
 
     topology = Topology.from_dict(spec["topology"])
-    net = built_net(topology).__enter__()  # the guest ends with the cell: nothing to take down
-    ports = {
-        name: (a.name, b.name) for name, (a, b) in interfaces(net, topology).items()
-    }
-    shaper = Shaper(topology, ports)
-    shaper.apply()
-    program = importlib.import_module(spec["program"])
-    prepared = program.prepare(spec)
-    cell = Cell(spec, folder, net, shaper)
-    cell.start_ranks(program, prepared)
-    return cell.outcome(cell.watch())
+    with built_net(topology) as net:
+        ports = {name: (a.name, b.name) for name, (a, b) in interfaces(net, topology).items()}
+        shaper = Shaper(topology, ports)
+        shaper.apply()
+        program = importlib.import_module(spec["program"])
+        prepared = program.prepare(spec)
+        cell = Cell(spec, folder, net, shaper)
+        cell.start_ranks(program, prepared)
+        return cell.outcome(cell.watch())
 
 
 def main() -> None:

@@ -96,6 +96,9 @@ class Guest:
             f"rngseed={seed:010d}",
             f"sch_netem.seed={seed:010d}",
             "norandmaps",
+            # seeded at boot: without it the first random number waits for minutes of entropy
+            "random.trust_cpu=on",
+            "random.trust_bootloader=on",
         ]
         with open(cell / "console.log", "wb") as console:
             self._process = subprocess.Popen(

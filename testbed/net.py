@@ -47,6 +47,30 @@ class Container(Host):
         return {}
 
 
+class Cable(Link):
+    """A veth pair, made from outside both ends' namespaces.
+
+    Mininet runs the command in one end's shell, where the other's process id means nothing once
+    hosts have PID namespaces.
+    """
+
+    @classmethod
+    def makeIntfPair(  # noqa: N802  the name is Mininet's
+        cls,
+        intfname1: str,
+        intfname2: str,
+        addr1: str,
+        addr2: str,
+        node1: Host,
+        node2: Host,
+        deleteIntfs: bool = True,  # noqa: N803
+    ) -> None:
+        """Create both interfaces, each in its node's namespace."""
+        end1 = f"name {intfname1} address {addr1} netns {node1.pid}"
+        end2 = f"name {intfname2} address {addr2} netns {node2.pid}"
+        _batch(["ip", "-batch", "-"], [f"link add {end1} type veth peer {end2}"])
+
+
 class Port(Intf):
     """An interface whose address is known and applied later, together with all others."""
 
@@ -147,7 +171,7 @@ def built_net(spec: Topology) -> Iterator[Mininet]:
         topo=_SpecTopo(spec),
         host=Container,
         switch=Bridge,
-        link=Link,
+        link=Cable,
         intf=Port,
         controller=None,
         build=True,

@@ -57,9 +57,9 @@ def netem_arguments(direction: Direction) -> list[str]:
     args = ["netem", "limit", str(queue_limit(shape, direction.queue_bytes))]
     args += ["rate", f"{round(shape.rate_mbps * 1e6)}bit"]
     if shape.delay_ms:
-        args += ["delay", f"{round(shape.delay_ms * 1e6)}ns"]
+        args += ["delay", f"{shape.delay_ms * 1e3:.3f}us"]
         if shape.jitter_ms:
-            args += [f"{round(shape.jitter_ms * 1e6)}ns"]
+            args += [f"{shape.jitter_ms * 1e3:.3f}us"]
     if not direction.up:
         args += ["loss", "100%"]
     elif shape.loss_model is not None:
@@ -144,7 +144,7 @@ class Shaper:
     ) -> None:
         self._run = run
         self.directions: dict[str, Direction] = {}
-        self._ingress: dict[str, str] = {}  # ifb device -> switch port that feeds it
+        self._ingress: dict[str, str] = {}  # device -> switch port that feeds it
         switches = {switch.name for switch in spec.switches}
         for number, link in enumerate(spec.links):
             port = dict(zip((link.a, link.b), ports[link.name], strict=True))
@@ -152,7 +152,7 @@ class Shaper:
                 if sender in switches:
                     device = port[sender]
                 elif receiver in switches:
-                    device = f"ifb{number}"
+                    device = f"in{number}"  # its own name: the kernel makes an ifb0 and ifb1 at boot
                     self._ingress[device] = port[receiver]
                 else:
                     raise ShapingError(

@@ -8,6 +8,7 @@ import pytest
 from fixture_runs import congested_run, small_run
 
 from experiments.__main__ import main
+from experiments.analysis import remake
 from experiments.atomic import point
 from experiments.manifest import code_state, new_manifest, update
 from experiments.runs import find_run, new_run
@@ -78,8 +79,7 @@ def test_compare(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     b = congested_run(tmp_path / "b", count=20)
     c = congested_run(tmp_path / "c", count=40)
     for run_dir in (a, b, c):
-        assert main(["report", str(run_dir)]) == 0
-    capsys.readouterr()
+        remake(run_dir)
     assert main(["compare", str(a), str(b), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["same_summary"] is True
     assert main(["compare", str(a), str(c)]) == 0

@@ -101,9 +101,9 @@ def test_styles_are_fixed_and_distinct() -> None:
 def test_pictures_need_no_display_and_change_nothing_global(tmp_path: Path) -> None:
     run_dir = small_run(tmp_path)
     code = (
-        "import matplotlib, sys\n"
+        "import matplotlib, sys; rc = matplotlib.rcParams\n"
         # asking for the backend would choose one
-        "now = lambda: {k: matplotlib.rcParams[k] for k in matplotlib.rcParams if k != 'backend'}\n"
+        "now = lambda: {k: rc[k] for k in rc if k != 'backend'}\n"
         "before = now()\n"
         "from experiments.output import make_all; from pathlib import Path\n"
         "make_all(Path(sys.argv[1]))\n"

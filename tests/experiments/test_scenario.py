@@ -182,3 +182,12 @@ def test_method_names_are_those_of_the_library() -> None:
     if not hasattr(library, "methods"):
         pytest.skip("the library has no methods yet")
     assert method_names() == sorted(library.methods())
+
+
+@pytest.mark.parametrize("name", names())
+def test_the_library_accepts_the_options_of_shipped_scenarios(name: str) -> None:
+    library = pytest.importorskip("netsenseml")
+    if not hasattr(library, "options"):
+        pytest.skip("the library has no methods yet")
+    for cell in load(name).cells():
+        library.options(cell.method)(**cell.options)

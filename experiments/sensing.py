@@ -88,7 +88,8 @@ def sensing(tables: RunTables) -> Figure | None:
     codecs = _decisions(below, steps)
     above.set_xlim(0, end_s)
     below.set_xlabel(f"training time, seconds ({picked[0]}, seed {picked[1]})")
-    legend_above(figure, [*lines, *shades, *codecs], 3)
+    if handles := [*lines, *shades, *codecs]:
+        legend_above(figure, handles, 3)
     return figure
 
 
@@ -144,6 +145,10 @@ def _bandwidth(
 
 def _decisions(ax: Axes, steps: pd.DataFrame) -> list[Any]:
     rows = steps[(steps["wire_bytes"] > 0) & (steps["dense_bytes"] > 0)]
+    ax.set_ylabel("compression ratio")
+    if rows.empty:
+        ax.text(0.5, 0.5, "no bytes were recorded", transform=ax.transAxes, ha="center")
+        return []
     ratio = rows["dense_bytes"] / rows["wire_bytes"]
     ax.plot(rows["t_end_s"], ratio, drawstyle="steps-pre", color="#B0B0B0", lw=0.9)
     handles = []
@@ -162,5 +167,4 @@ def _decisions(ax: Axes, steps: pd.DataFrame) -> list[Any]:
     ax.set_ylim(low, high)
     ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}\u00d7")
     ax.yaxis.set_minor_formatter(lambda value, _: "")
-    ax.set_ylabel("compression ratio")
     return handles

@@ -45,7 +45,9 @@ def run(
         seeds=None if seeds is None else _seeds(seeds),
         steps=steps,
     )
-    run_dir = _measure(chosen, results, jobs or len(os.sched_getaffinity(0)), _command(scenario))
+    cores = len(os.sched_getaffinity(0))
+    at_once = 1 if chosen.clock == "real" else jobs or cores  # real time bears no company
+    run_dir = _measure(chosen, results, at_once, _command(scenario))
     from ..output import exit_code, make_all, print_run, run_json
 
     tables, paths = make_all(run_dir)

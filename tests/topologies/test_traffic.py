@@ -1,0 +1,61 @@
+import pytest
+
+from topologies import Flow, SpecError, expand_traffic, star
+
+NET = star(2, rate_mbps=100, delay_ms=1, extra_hosts=1)
+
+
+def expand(end_s: float = 100, **more: object) -> list[Flow]:
+    entry = {"kind": "iperf3-tcp", "source": "x0", "sink": "h1", **more}
+    return expand_traffic([entry], NET, end_s)
+
+
+def test_one_flow_until_the_end_of_training() -> None:
+    assert expand(flows=4) == [Flow(0.0, None, "iperf3-tcp", "x0", "h1", 4)]
+
+
+def test_regular_bursts() -> None:
+    flows = expand(start_s=1, stop_s=8, on_s=2, off_s=1)
+    assert [(f.start_s, f.duration_s) for f in flows] == [(1, 2), (4, 2), (7, 1)]
+
+
+def test_drawn_bursts_depend_on_their_seed_only() -> None:
+    def bursts(seed: int) -> list[tuple[float, float | None]]:
+        flows = expand(stop_s=60, on_s=2, off_s=1, seed=seed)
+        return [(f.start_s, f.duration_s) for f in flows]
+
+    assert bursts(7) == bursts(7)
+    assert bursts(7) != bursts(8)
+    assert all(length is not None and 1 <= length <= 3 for _, length in bursts(7)[:-1])
+
+
+def test_flows_of_all_entries_are_sorted() -> None:
+    entries = [
+        {"kind": "iperf3-tcp", "source": "x0", "sink": "h1", "start_s": 5},
+        {"kind": "iperf3-udp", "source": "h0", "sink": "x0", "rate_mbps": 10, "start_s": 2},
+    ]
+    assert [f.start_s for f in expand_traffic(entries, NET, 10)] == [2, 5]
+
+
+@pytest.mark.parametrize(
+    ("change", "key", "words"),
+    [
+        ({"kind": "iperf"}, "0.kind", "iperf3-tcp"),
+        ({"kind": "iperf3-udp"}, "0.rate_mbps", "is missing"),
+        ({"sink": "h7"}, "0.sink", "no host"),
+        ({"sink": "x0"}, "0.sink", "another host"),
+        ({"flows": 0}, "0.flows", "1 to 128"),
+        ({"on_s": 1, "stop_s": 5}, "0.off_s", "is missing"),
+        ({"on_s": 1, "off_s": 1}, "0.stop_s", "is missing"),
+        ({"seed": 1}, "0.seed", "means nothing"),
+        ({"start_s": 101}, "0.start_s", "after the end"),
+        ({"stop_s": 0}, "0.stop_s", "greater than 0"),
+        ({"stop": 5}, "0.stop", "did you mean 'stop_s'"),
+        ({"rate_mbps": 0}, "0.rate_mbps", "above 0"),
+    ],
+)
+def test_mistakes_are_refused(change: dict[str, object], key: str, words: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        expand(**change)
+    assert caught.value.key == key
+    assert words in caught.value.message

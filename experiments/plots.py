@@ -15,6 +15,7 @@ from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
@@ -71,8 +72,14 @@ def throughput(tables: RunTables) -> Figure | None:
         if len(rates[label]) > 1:
             seeds = [row] * len(rates[label])
             ax.plot(rates[label], seeds, "o", ms=3, mfc="white", mec=INK, mew=0.7)
-        end = max(value, rates[label].max()) + top * (0.012 if len(rates[label]) == 1 else 0.025)
-        ax.text(end, row, f"{value:,.0f}", va="center", bbox=_PAPER)
+        gap = top * (0.012 if len(rates[label]) == 1 else 0.025)
+        if value > 0.5 * top:  # beside the bar it would cross the line of the limit
+            ink = _ink_on(style_of(label).colour)
+            ax.text(
+                rates[label].min() - gap, row, f"{value:,.0f}", va="center", ha="right", color=ink
+            )
+        else:
+            ax.text(rates[label].max() + gap, row, f"{value:,.0f}", va="center", bbox=_PAPER)
         if label in gains:
             _beside(ax, row, f"{gains[label].median:.2f}\u00d7")
     if gains:
@@ -87,6 +94,15 @@ def throughput(tables: RunTables) -> Figure | None:
 
 
 _PAPER = {"facecolor": "white", "edgecolor": "none", "pad": 0.8, "alpha": 0.85}
+
+
+def _ink_on(colour: str) -> str:
+    """Return black or white, whichever reads better on `colour` (WCAG relative luminance)."""
+    channels = [
+        c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour)
+    ]
+    luminance = 0.2126 * channels[0] + 0.7152 * channels[1] + 0.0722 * channels[2]
+    return "white" if luminance < 0.25 else "black"
 
 
 def _beside(ax: Axes, row: float, words: str, va: str = "center") -> None:

@@ -43,13 +43,13 @@ def _row(row: MethodRow, ours: str | None) -> dict[str, Any]:
     cells = [
         number_text(row.samples_per_second, ",.0f"),
         "" if row.label == ours else gain_text(row.gain),
+        number_text(row.final_accuracy, ".1%"),
+        number_text(row.time_to_accuracy_s, ",.2f"),
         number_text(row.step_ms_p50, ",.1f"),
         number_text(row.step_ms_p95, ",.1f"),
         number_text(row.exposed_comm_ms_p50, ",.1f"),
         number_text(kilobytes, ",.1f"),
         number_text(row.compression_ratio, ",.1f"),
-        number_text(row.final_accuracy, ".1%"),
-        number_text(row.time_to_accuracy_s, ",.2f"),
     ]
     return {
         "label": row.label,

@@ -149,13 +149,16 @@ class Cell:
     def _flow(self, at_s: float, number: int, what: str) -> None:
         getattr(self.traffic, what)(number)
         flow = self.traffic.flows[number]
-        name = f"{number}: {flow.source}>{flow.sink}"
-        self._record_event(at_s, f"traffic-{what}", name, {"flows": flow.flows, "kind": flow.kind})
+        name = f"{number} {flow.source}>{flow.sink}"
+        detail = {"flows": flow.flows, "kind": flow.kind}
+        self._record_event(at_s, f"flow-{what}", name, detail, key="flow")
 
-    def _record_event(self, at_s: float, kind: str, where: str, detail: dict[str, Any]) -> None:
+    def _record_event(
+        self, at_s: float, kind: str, where: str, detail: dict[str, Any], key: str = "link"
+    ) -> None:
         actual_s = round(self.now_s(), 9)
         record = {"requested_s": at_s, "actual_s": actual_s, "kind": kind}
-        self._log(self._events, {**record, "link": where, "detail": detail})
+        self._log(self._events, {**record, key: where, "detail": detail})
         if abs(actual_s - at_s) > 0.001 and self.spec["clock"] == "virtual":
             self.verdicts.append(f"{kind} {where} at {actual_s:.6f} s instead of {at_s:g} s")
 

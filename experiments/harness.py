@@ -7,6 +7,7 @@ ran before it, beside it or how fast reaches nothing inside.
 from __future__ import annotations
 
 import json
+import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,6 +91,7 @@ class _Running:
     cell: Cell
     guest: Guest
     folder: Path
+    cpu: int
     steps: int = 0
     woken_at: float | None = None
     ending: bool = False
@@ -137,6 +139,7 @@ def run_scenario(
     specs = [(cell, resolve_cell(scenario, cell)) for cell in scenario.cells()]
     datasets.check(scenario.workload.task)
     kernel = _ensure_kernel(progress)
+    cpus = sorted(os.sched_getaffinity(0))
     waiting = list(specs)
     running: list[_Running] = []
     results: dict[str, CellResult] = {}
@@ -144,7 +147,9 @@ def run_scenario(
         while waiting or running:
             while waiting and len(running) < jobs:
                 cell, spec = waiting.pop(0)
-                running.append(_start(kernel, run_dir, cell, spec))
+                taken = [run.cpu for run in running]
+                cpu = min(cpus, key=taken.count)
+                running.append(_start(kernel, run_dir, cell, spec, cpu))
                 progress.cell_started(cell.key, spec["steps"])
             time.sleep(_POLL_S)
             for run in list(running):
@@ -159,7 +164,9 @@ def run_scenario(
     return [results[cell.key] for cell, _ in specs]
 
 
-def _start(kernel: Path, run_dir: Path, cell: Cell, spec: dict[str, Any]) -> _Running:
+def _start(
+    kernel: Path, run_dir: Path, cell: Cell, spec: dict[str, Any], cpu: int
+) -> _Running:
     folder = run_dir / "cells" / cell.key
     folder.mkdir(parents=True)
     write_json(folder / "cell.json", spec)
@@ -169,8 +176,9 @@ def _start(kernel: Path, run_dir: Path, cell: Cell, spec: dict[str, Any]) -> _Ru
         memory_mb=3072 + 384 * spec["world_size"],
         seed=cell.seed + 1,
         stall_s=_STALL_WALL_S,
+        cpu=cpu,
     )
-    return _Running(cell, guest, folder)
+    return _Running(cell, guest, folder, cpu)
 
 
 def _follow(run: _Running, progress: Progress) -> bool:

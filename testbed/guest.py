@@ -64,6 +64,9 @@ class Guest:
         Wall seconds without a sign of life after which the clock counts as standing still.
     command
         What to run inside instead of a cell (a shell command line without quotes).
+    cpu
+        The processor that the guest is kept on. The kernel and the process it runs take turns;
+        on two processors each turn wakes one up, which takes several times as long.
     """
 
     def __init__(
@@ -75,6 +78,7 @@ class Guest:
         seed: int = 1,
         stall_s: float = 180.0,
         command: str | None = None,
+        cpu: int | None = None,
     ) -> None:
         self.files = files
         self.stall_s = stall_s
@@ -100,11 +104,14 @@ class Guest:
             "random.trust_cpu=on",
             "random.trust_bootloader=on",
         ]
+        # The guest is killed when its parent ends, however that ends. The kernel lays out its
+        # memory behind its own heap: a random heap would be a random memory size.
+        prefix = ["setpriv", "--pdeathsig", "KILL", "setarch", "-R"]
+        if cpu is not None:
+            prefix += ["taskset", "--cpu-list", str(cpu)]
         with open(cell / "console.log", "wb") as console:
             self._process = subprocess.Popen(
-                # The guest is killed when its parent ends, however that ends. The kernel lays out
-                # its memory behind its own heap: a random heap would be a random memory size.
-                ["setpriv", "--pdeathsig", "KILL", "setarch", "-R", str(kernel), *arguments],
+                [*prefix, str(kernel), *arguments],
                 cwd=cell,
                 stdin=subprocess.PIPE,
                 stdout=console,

@@ -50,6 +50,9 @@ def pack_fields(values: torch.Tensor, width: int, out: torch.Tensor) -> None:
     if width == 8:
         out.copy_(values)
         return
+    if width in (2, 4):
+        _pack_divisors(values.to(torch.uint8), width, out)
+        return
     if values.device.type == "cpu" and width <= 16:
         kind = np.dtype(np.uint8 if width < 8 else np.uint16)
         low = values.numpy().astype(kind)
@@ -68,6 +71,8 @@ def unpack_fields(packed: torch.Tensor, width: int, count: int) -> torch.Tensor:
         return torch.zeros(count, dtype=torch.int64, device=packed.device)
     if width == 8:
         return packed[:count].to(torch.int64)
+    if width in (2, 4):
+        return _unpack_divisors(packed, width)[:count].to(torch.int64)
     bits = unpack_bits(packed, width * count).view(count, width)
     if packed.device.type == "cpu" and width <= 8:
         return torch.from_numpy(np.packbits(bits.numpy(), axis=1, bitorder="little")[:, 0]).to(
@@ -75,6 +80,29 @@ def unpack_fields(packed: torch.Tensor, width: int, count: int) -> torch.Tensor:
         )
     weights = 2 ** torch.arange(width, device=packed.device)
     return (bits.to(torch.int64) * weights).sum(1)
+
+
+def _pack_divisors(values: torch.Tensor, width: int, out: torch.Tensor) -> None:
+    """Fields of 2 or 4 bits: a few byte-wide shifts; ``values`` below ``2 ** width``."""
+    per_byte = 8 // width
+    full = values.numel() // per_byte
+    head = values[: full * per_byte].view(full, per_byte)
+    packed = head[:, 0].clone()
+    for column in range(1, per_byte):
+        packed |= head[:, column] << (width * column)
+    out[:full] = packed
+    if full < out.numel():
+        tail = values[full * per_byte :]
+        shifts = width * torch.arange(tail.numel(), dtype=torch.uint8, device=values.device)
+        out[full] = (tail << shifts).sum(dtype=torch.uint8)
+
+
+def _unpack_divisors(packed: torch.Tensor, width: int) -> torch.Tensor:
+    per_byte = 8 // width
+    fields = torch.empty((packed.numel(), per_byte), dtype=torch.uint8, device=packed.device)
+    for column in range(per_byte):
+        fields[:, column] = (packed >> (width * column)) & ((1 << width) - 1)
+    return fields.view(-1)
 
 
 _TRIT_WEIGHTS = (1, 3, 9, 27, 81)

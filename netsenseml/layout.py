@@ -71,13 +71,17 @@ class Layouts:
 
     def __init__(self, named: Sequence[tuple[str, torch.Tensor]]) -> None:
         self._name_of = {id(parameter): name for name, parameter in named}
-        self._parameters = [parameter for _, parameter in named]  # keeps the ids valid
+        self._parameters = dict(named)
         self._known: dict[tuple[str, ...], Group] = {}
         self._wanted: list[tuple[str, ...]] = []
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Shape of every parameter by name."""
-        return {self._name_of[id(p)]: tuple(p.shape) for p in self._parameters}
+        return {name: tuple(p.shape) for name, p in self._parameters.items()}
+
+    def parameters(self, group: Group) -> tuple[torch.Tensor, ...]:
+        """The parameters of a group."""
+        return tuple(self._parameters[name] for name in group.names)
 
     def prefer(self, groups: Sequence[Sequence[str]]) -> None:
         """Carve these groups out of the buckets until those are laid out alike."""

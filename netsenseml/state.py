@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from netsenseml import checkpoint
 from netsenseml.agreement import Agreement
-from netsenseml.codecs.base import Codec, Job, StepContext
+from netsenseml.codecs.base import Job, StepContext
 from netsenseml.failures import PeerFailure
 from netsenseml.layout import Group, Layouts
 from netsenseml.memory import ParameterState, Scratch
@@ -64,7 +64,9 @@ class HookState:
         self._layouts = Layouts(named)
         self._scratch = Scratch()
         self._policy = method.build(chosen)
-        self._codecs = {_key(codec): codec for codec in self._policy.codecs()}
+        self._codecs = {
+            f"{at}:{codec.name}": codec for at, codec in enumerate(self._policy.codecs())
+        }
         uses_feedback = getattr(chosen, "error_feedback", False)
         self._feedback = ParameterState() if uses_feedback else None
         self._agreement = (
@@ -142,7 +144,14 @@ class HookState:
             carved = len(parts) > 1 or offsets != group.offsets
             if carved:
                 grad = self._scratch.take(index, "carved", group.numel, flat.dtype, flat.device)
-            job = Job(index, group, grad, self._scratch, self._feedback)
+            job = Job(
+                index,
+                group,
+                grad,
+                self._scratch,
+                self._feedback,
+                self._layouts.parameters(group),
+            )
             if carved:
                 _copy(grad, group, flat, offsets, back=False)
                 self._copies.append((job, flat, offsets))
@@ -245,10 +254,6 @@ class HookState:
             step; the message says which.
         """
         checkpoint.load(self, saved)
-
-
-def _key(codec: Codec) -> str:
-    return codec.name if codec.strength is None else f"{codec.name}:{codec.strength:g}"
 
 
 def _copy(

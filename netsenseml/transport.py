@@ -15,6 +15,10 @@ from netsenseml.spans import Spans
 __all__ = ["Handle", "Transfer", "Transport", "busy_period", "link_bytes", "round_count"]
 
 
+# The older name, which torch 2.4 knows, warns of its end from torch 2.13 on.
+_all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+
+
 @dataclass(frozen=True)
 class Transfer:
     """One collective as planned: its kind and the bytes each rank hands to it."""
@@ -88,7 +92,7 @@ class Transport:
         """Start gathering ``tensor``, shape (b,), into ``out``, shape (N * b,)."""
         nbytes = tensor.numel() * tensor.element_size()
         handle = self._handle("gather", out, nbytes, what)
-        work = dist.all_gather_into_tensor(out, tensor, group=self.group, async_op=True)
+        work = _all_gather(out, tensor, group=self.group, async_op=True)
         return self._watch(handle, work)
 
     def all_to_all(

@@ -51,6 +51,8 @@ class Job:
         The local gradient, undivided; the mean over ranks after ``finish``.
     feedback : ParameterState or None
         Where residuals live when the method uses error feedback.
+    parameters : tuple of tensor
+        The parameters themselves, in the group's order.
     """
 
     index: int
@@ -58,6 +60,7 @@ class Job:
     grad: torch.Tensor
     scratch: Scratch
     feedback: ParameterState | None
+    parameters: tuple[torch.Tensor, ...] = ()
     handles: list[Handle] = field(default_factory=list)
     extra: dict[str, Any] = field(default_factory=dict)
 
@@ -65,6 +68,13 @@ class Job:
     def work_dtype(self) -> torch.dtype:
         """Arithmetic is in fp32, in fp64 for fp64 gradients."""
         return torch.float64 if self.grad.dtype == torch.float64 else torch.float32
+
+    def generator(self, step: StepContext, shared: bool = False) -> torch.Generator:
+        """Random numbers that depend on seed, step, place and (unless shared) rank only."""
+        seed = step.seed
+        for part in (step.step, self.index, 0 if shared else step.rank + 1):
+            seed = (seed * 6364136223846793005 + part + 1442695040888963407) % 2**63
+        return torch.Generator(device=self.grad.device).manual_seed(seed)
 
     def take(self, tag: str, numel: int, dtype: torch.dtype) -> torch.Tensor:
         """A scratch tensor of this job, reused every step."""

@@ -12,11 +12,39 @@ from netsenseml.codecs.base import Job, ReduceCodec, StepContext, peak_of
 from netsenseml.layout import Group
 from netsenseml.transport import Transfer
 
-__all__ = ["CHUNK", "HalfCodec"]
+__all__ = ["CHUNK", "HalfCodec", "SharedScale"]
 
 # Elements per pass: source, product and result of one chunk stay in the core's own cache, so
 # scaling and rounding cost one trip through memory instead of three.
 CHUNK = 1 << 16
+
+
+class SharedScale:
+    """A power of two that all ranks agree on without a message.
+
+    It is taken from the peak of the last reduced gradient, which is the same on every rank: that
+    peak goes to [2^6, 2^7), which leaves single ranks room for values 500 times as large.
+    """
+
+    def __init__(self, enabled: bool) -> None:
+        self.exponent = 0
+        self._enabled = enabled
+        self._peak = 0.0
+
+    @property
+    def factor(self) -> float:
+        """What to multiply by before the wire."""
+        return math.ldexp(1.0, self.exponent)
+
+    def note(self, peak: float) -> None:
+        """Learn the peak of a reduced tensor, as it was on the wire."""
+        self._peak = max(self._peak, math.ldexp(peak, -self.exponent))
+
+    def end_step(self, committed: bool) -> None:
+        """Take the exponent for the next step."""
+        if committed and self._enabled and self._peak > 0:
+            self.exponent = max(-100, min(24, 7 - math.frexp(self._peak)[1]))
+        self._peak = 0.0
 
 
 class HalfCodec(ReduceCodec):
@@ -33,12 +61,10 @@ class HalfCodec(ReduceCodec):
     wire_dtype: ClassVar[torch.dtype]
 
     def __init__(self, rescale: bool) -> None:
-        self._rescale = rescale
-        self._exponent = 0
-        self._peak = 0.0
+        self._scale = SharedScale(rescale)
 
     def encode(self, job: Job, step: StepContext) -> torch.Tensor:
-        scale = math.ldexp(1.0, self._exponent) / step.world
+        scale = self._scale.factor / step.world
         source = job.source()
         wire = job.take("half", source.numel(), self.wire_dtype)
         if source.device.type != "cpu":
@@ -60,22 +86,19 @@ class HalfCodec(ReduceCodec):
         if not math.isfinite(peak):
             return False
         job.grad.copy_(total)
-        if self._exponent:
-            job.grad.mul_(math.ldexp(1.0, -self._exponent))
-        self._peak = max(self._peak, math.ldexp(peak, -self._exponent))
+        if self._scale.factor != 1.0:
+            job.grad.mul_(1.0 / self._scale.factor)
+        self._scale.note(peak)
         return True
 
     def end_step(self, committed: bool) -> None:
-        if committed and self._rescale and self._peak > 0:
-            # The mean's peak goes to [2^6, 2^7): room for single ranks 500 times above it.
-            self._exponent = max(-100, min(24, 7 - math.frexp(self._peak)[1]))
-        self._peak = 0.0
+        self._scale.end_step(committed)
 
     def transfers(self, group: Group, world: int) -> tuple[Transfer, ...]:
         return (Transfer("reduce", 2 * group.numel),)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"exponent": self._exponent}
+        return {"exponent": self._scale.exponent}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        self._exponent = int(saved["exponent"])
+        self._scale.exponent = int(saved["exponent"])

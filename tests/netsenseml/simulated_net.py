@@ -1,0 +1,148 @@
+"""A small simulator of ranks on a ring network, to replay bandwidth schedules to a controller.
+
+It is written apart from the library's own cost model and is less kind than it: transfers have a
+start-up loss like TCP's, all-gathers and all-reduces reach different shares of the link rate,
+encode and decode cost differ from the library's table, and every step has jitter from a fixed
+sequence.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from netsenseml.layout import Group, make_group
+from netsenseml.policy import Measurement, Policy
+
+NAN = float("nan")
+
+
+def cnn_groups() -> list[Group]:
+    """Two buckets of a convolutional network of 0.47 million parameters."""
+    late = make_group(
+        ["fc2.bias", "fc2.weight", "fc1.bias", "fc1.weight"],
+        [(10,), (10, 128), (128,), (128, 2048)],
+    )
+    early = make_group(
+        ["c3.bias", "c3.weight", "c2.bias", "c2.weight", "c1.bias", "c1.weight"],
+        [(128,), (128, 128, 3, 3), (128,), (128, 48, 3, 3), (48,), (48, 1, 3, 3)],
+    )
+    return [late, early]
+
+
+@dataclass
+class SimulatedRing:
+    """One synchronised training on a simulated network.
+
+    ``rate_mbps(step)`` is the link rate, ``late_s(step, rank)`` an extra sleep of a rank.
+    """
+
+    policy: Policy
+    rate_mbps: Callable[[int], float]
+    world: int = 4
+    message_s: float = 1.0e-3
+    compute_s: float = 0.060
+    groups: list[Group] = field(default_factory=cnn_groups)
+    late_s: Callable[[int, int], float] = lambda step, rank: 0.0
+    jitter: float = 0.02
+    share: dict[str, float] = field(default_factory=lambda: {"gather": 0.92, "reduce": 0.97})
+    encode_s_per_byte: float = 4e-10
+    decode_s_per_byte: float = 3e-10
+    step_s: list[float] = field(default_factory=list)
+    chosen: list[str] = field(default_factory=list)
+    bandwidth_mbps: list[float | None] = field(default_factory=list)
+    _state: int = 12345
+
+    def _noise(self) -> float:
+        self._state = (1103515245 * self._state + 12345) % 2**31
+        return 1.0 + self.jitter * (2 * self._state / 2**31 - 1)
+
+    def _collective_s(self, kind: str, nbytes: int, step: int) -> float:
+        if self.world == 1:
+            return 0.0
+        n = self.world
+        moved, rounds = (
+            ((n - 1) * nbytes, n - 1)
+            if kind == "gather"
+            else (2 * (n - 1) * nbytes // n, 2 * n - 2)
+        )
+        rate = self.rate_mbps(step) / 8e-6 * self.share.get(kind, 0.95)
+        ramp_s = self.message_s * math.log2(1 + moved / n / 60_000)
+        return (rounds * self.message_s + moved / rate + ramp_s) * self._noise()
+
+    def run(self, steps: int) -> None:
+        """Play steps; appends to ``step_s``, ``chosen`` and ``bandwidth_mbps``."""
+        first = len(self.step_s)
+        for step in range(first, first + steps):
+            decision = self.policy.decide(step, self.world)
+            codec = decision.codec
+            label = codec.name if codec.strength is None else f"{codec.name}:{codec.strength:g}"
+            self.chosen.append(label)
+            self.bandwidth_mbps.append(decision.bandwidth_mbps)
+            rows, seconds = self._play(codec, step)
+            self.step_s.append(seconds)
+            self.policy.observe(self.groups, rows)
+
+    def _play(self, codec, step: int) -> tuple[list[Measurement], float]:
+        dense = sum(group.dense_bytes for group in self.groups)
+        late = [self.late_s(step, rank) for rank in range(self.world)]
+        ready, encoding, net_free = self.compute_s * 0.5, 0.0, 0.0
+        slowest = max(late)
+        starts, ends, moved, rounds = [], [], 0, 0
+        plans = [codec.transfers(group, self.world) for group in self.groups]
+        for at, (group, plan) in enumerate(zip(self.groups, plans, strict=True)):
+            if at:
+                ready = self.compute_s
+            encoding += self.encode_s_per_byte * group.dense_bytes
+            starts.append(ready + encoding)
+            begin = max(starts[-1] + slowest, net_free)
+            net_free = begin + self._collective_s(plan[0].kind, plan[0].nbytes, step)
+            ends.append(net_free)
+        end = max(net_free, starts[-1] + slowest)
+        later = 0.0
+        for plan in plans:
+            for transfer in plan[1:]:
+                later += self._collective_s(transfer.kind, transfer.nbytes, step)
+        for plan in plans:
+            for transfer in plan:
+                n = self.world
+                moved += (
+                    (n - 1) * transfer.nbytes
+                    if transfer.kind == "gather"
+                    else 2 * (n - 1) * transfer.nbytes // n
+                )
+        per = {"gather": self.world - 1}.get(plans[0][0].kind, 2 * self.world - 2)
+        separate = starts[1] + slowest > ends[0]
+        rounds = per * (2 if separate else 1) + (per if later else 0)
+        decoding = self.decode_s_per_byte * dense
+        total = end + later + decoding
+        rows = []
+        for rank in range(self.world):
+            own = late[rank]
+            spans = [(start + own, stop) for start, stop in zip(starts, ends, strict=True)]
+            busy = _union(spans) + later
+            exposed = max(0.0, end - (starts[-1] + own)) + later
+            rows.append(
+                Measurement(
+                    busy_s=busy,
+                    link_bytes=moved,
+                    rounds=rounds,
+                    ping_s=(self.world - 1) * self.message_s * self._noise() if step else NAN,
+                    first_ready_s=0.5 * self.compute_s + own if step else NAN,
+                    compute_s=self.compute_s + own if step else NAN,
+                    encode_s=encoding,
+                    decode_s=decoding,
+                    exposed_s=exposed,
+                    dense_bytes=dense,
+                )
+            )
+        return rows, total
+
+
+def _union(spans: list[tuple[float, float]]) -> float:
+    total, reach = 0.0, -math.inf
+    for start, stop in sorted(spans):
+        total += max(0.0, stop - max(start, reach))
+        reach = max(reach, stop)
+    return total

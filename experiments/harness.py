@@ -6,7 +6,6 @@ ran before it, beside it or how fast reaches nothing inside.
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from dataclasses import dataclass
@@ -15,11 +14,10 @@ from typing import Any
 
 import yaml
 
-from testbed.guest import Guest, GuestFiles
 from testbed.kernel import build as kernel_build
+from testbed.launcher import GuestCell
 
 from . import datasets
-from .atomic import write_json
 from .errors import UserError
 from .progress import Progress
 from .scenario import Cell, Scenario, nearest
@@ -30,8 +28,6 @@ DEVICES = Path(__file__).with_name("devices")
 TASKS = Path(__file__).with_name("workloads")
 WARMUP_STEPS = 3
 _POLL_S = 0.2
-_STALL_WALL_S = 300.0
-_STACKS_WALL_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -86,17 +82,6 @@ def resolve_cell(scenario: Scenario, cell: Cell) -> dict[str, Any]:
     }
 
 
-@dataclass
-class _Running:
-    cell: Cell
-    guest: Guest
-    folder: Path
-    cpu: int
-    steps: int = 0
-    woken_at: float | None = None
-    ending: bool = False
-
-
 def _ensure_kernel(progress: Progress) -> Path:
     last = ""
 
@@ -141,83 +126,27 @@ def run_scenario(
     kernel = _ensure_kernel(progress)
     cpus = sorted(os.sched_getaffinity(0))
     waiting = list(specs)
-    running: list[_Running] = []
+    running: dict[str, GuestCell] = {}
     results: dict[str, CellResult] = {}
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
                 cell, spec = waiting.pop(0)
-                taken = [run.cpu for run in running]
+                taken = [run.cpu for run in running.values()]
+                folder = run_dir / "cells" / cell.key
                 cpu = min(cpus, key=taken.count)
-                running.append(_start(kernel, run_dir, cell, spec, cpu))
+                running[cell.key] = GuestCell(kernel, folder, spec, cpu=cpu)
                 progress.cell_started(cell.key, spec["steps"])
             time.sleep(_POLL_S)
-            for run in list(running):
-                if _follow(run, progress):
-                    running.remove(run)
-                    result = _finish(run)
-                    results[result.key] = result
-                    progress.cell_ended(result.key, result.status, result.reason)
+            for key, run in list(running.items()):
+                outcome = run.poll()
+                progress.cell_step(key, run.steps())
+                if outcome is not None:
+                    del running[key]
+                    result = CellResult(key, outcome["status"], outcome.get("reason") or "")
+                    results[key] = result
+                    progress.cell_ended(key, result.status, result.reason)
     finally:
-        for run in running:
-            run.guest.kill()
+        for run in running.values():
+            run.kill()
     return [results[cell.key] for cell, _ in specs]
-
-
-def _start(
-    kernel: Path, run_dir: Path, cell: Cell, spec: dict[str, Any], cpu: int
-) -> _Running:
-    folder = run_dir / "cells" / cell.key
-    folder.mkdir(parents=True)
-    write_json(folder / "cell.json", spec)
-    guest = Guest(
-        kernel,
-        GuestFiles(folder),
-        memory_mb=3072 + 384 * spec["world_size"],
-        seed=cell.seed + 1,
-        stall_s=_STALL_WALL_S,
-        cpu=cpu,
-    )
-    return _Running(cell, guest, folder, cpu)
-
-
-def _follow(run: _Running, progress: Progress) -> bool:
-    """Look after a running guest; return whether it has ended."""
-    if run.guest.poll() is not None:
-        run.guest.kill()
-        return True
-    path = run.folder / "steps-rank0.jsonl"
-    steps = path.read_bytes().count(b"\n") if path.exists() else 0
-    if steps != run.steps:
-        run.steps = steps
-        progress.cell_step(run.cell.key, steps)
-    now = time.monotonic()
-    if run.woken_at is None and run.guest.stalled():
-        run.guest.wake("stacks")
-        run.woken_at = now
-    elif run.woken_at is not None and now - run.woken_at > 2 * _STACKS_WALL_S:
-        run.guest.kill()  # it answers no more
-        return True
-    elif run.woken_at is not None and now - run.woken_at > _STACKS_WALL_S and not run.ending:
-        run.guest.wake("end")
-        run.ending = True
-    return False
-
-
-def _finish(run: _Running) -> CellResult:
-    path = run.folder / "outcome.json"
-    if not path.exists():
-        status = "timeout" if run.woken_at is not None else "failed"
-        reason = "the guest's clock stood still" if run.woken_at is not None else _last_words(run)
-        write_json(path, {"status": status, "reason": reason, "replicas_identical": None})
-    outcome = json.loads(path.read_text())
-    return CellResult(run.cell.key, outcome["status"], outcome.get("reason") or "")
-
-
-def _last_words(run: _Running) -> str:
-    console = (run.folder / "console.log").read_text(errors="replace")
-    lines = console.partition("Kernel panic")[0].split("\n")
-    said = [line for line in lines if line.strip()]
-    return f"the guest ended early: {said[-1] if said else 'it said nothing'}"
-
-

@@ -125,10 +125,10 @@ class _Trainer:
             len(data.train_x), self.work["batch_size"], where.rank, where.world_size, spec["seed"]
         )
         self.origin_s = 0.0  # where training time 0 lies on the clock, evaluations left out
-        self.steps: IO[str] = open(where.folder / f"steps-rank{where.rank}.jsonl", "w")
+        self.steps: IO[str] = open(where.folder / f"steps-rank{where.rank}.jsonl", "w")  # noqa: SIM115
         self.evals: IO[str] | None = None
         if where.rank == 0:
-            self.evals = open(where.folder / "evals.jsonl", "w")
+            self.evals = open(where.folder / "evals.jsonl", "w")  # noqa: SIM115
 
     # no annotations: DDP compares them with its classes, and here they would be strings
     def _hook(self, state, bucket):  # type: ignore[no-untyped-def]

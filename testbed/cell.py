@@ -59,8 +59,8 @@ class Cell:
         self.progress_s = time.monotonic()
         self.verdicts: list[str] = []
         self.reason: str | None = None
-        self._links = open(folder / "links.jsonl", "w")
-        self._events = open(folder / "events.jsonl", "w")
+        self._links = open(folder / "links.jsonl", "w")  # noqa: SIM115
+        self._events = open(folder / "events.jsonl", "w")  # noqa: SIM115
         flows = [Flow(**flow) for flow in spec["traffic"]]
         self.traffic = CrossTraffic(flows, self._enter, self._address)
 

@@ -7,6 +7,7 @@ reaches it: its command line, environment and console are the same wherever it i
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import signal
@@ -152,10 +153,8 @@ class Guest:
 
     def kill(self) -> None:
         """End the guest at once, with every process in it."""
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         self._process.wait()
         if self._process.stdin is not None:
             self._process.stdin.close()

@@ -55,7 +55,7 @@ class Cable(Link):
     """
 
     @classmethod
-    def makeIntfPair(  # noqa: N802  the name is Mininet's
+    def makeIntfPair(  # the name is Mininet's
         cls,
         intfname1: str,
         intfname2: str,
@@ -63,7 +63,7 @@ class Cable(Link):
         addr2: str,
         node1: Host,
         node2: Host,
-        deleteIntfs: bool = True,  # noqa: N803
+        deleteIntfs: bool = True,
     ) -> None:
         """Create both interfaces, each in its node's namespace."""
         end1 = f"name {intfname1} address {addr1} netns {node1.pid}"
@@ -125,11 +125,11 @@ def interfaces(net: Mininet, spec: Topology) -> dict[str, tuple[Intf, Intf]]:
     """Return, per link name, the interfaces at its `a` and at its `b`."""
     found = {}
     for link in spec.links:
-        pair = [
+        pair = next(
             (mn_link.intf1, mn_link.intf2)
             for mn_link in net.links
             if {mn_link.intf1.node.name, mn_link.intf2.node.name} == {link.a, link.b}
-        ][0]
+        )
         found[link.name] = pair if pair[0].node.name == link.a else (pair[1], pair[0])
     return found
 

@@ -7,6 +7,7 @@ time at which training begins, the same for all.
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import json
 import os
@@ -92,10 +93,8 @@ class RankProcess:
 
     def signal(self, number: int) -> None:
         """Send the rank a signal, if it still lives."""
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.kill(self.child.pid, number)
-        except ProcessLookupError:
-            pass
 
 
 def start_rank(

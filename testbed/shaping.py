@@ -95,7 +95,12 @@ def differences(direction: Direction, got: Mapping[str, Any]) -> list[str]:
         ("delay_ms", shape.delay_ms, _get(options, "delay", "delay") * 1e3, 1e-6),
         ("jitter_ms", shape.jitter_ms, _get(options, "delay", "jitter") * 1e3, 1e-6),
         ("loss_pct", loss, _get(options, "loss-random", "loss") * 100, 1e-5),
-        ("loss p_pct", model.p_pct if model else 0, _get(options, "loss-gemodel", "p") * 100, 1e-5),
+        (
+            "loss p_pct",
+            model.p_pct if model else 0,
+            _get(options, "loss-gemodel", "p") * 100,
+            1e-5,
+        ),
         (
             "duplicate_pct",
             shape.duplicate_pct,
@@ -152,7 +157,9 @@ class Shaper:
                 if sender in switches:
                     device = port[sender]
                 elif receiver in switches:
-                    device = f"in{number}"  # its own name: the kernel makes an ifb0 and ifb1 at boot
+                    device = (
+                        f"in{number}"  # its own name: the kernel makes an ifb0 and ifb1 at boot
+                    )
                     self._ingress[device] = port[receiver]
                 else:
                     raise ShapingError(

@@ -120,9 +120,7 @@ def ensure(progress: Callable[[str, float | None], None] = lambda text, share: N
     return target
 
 
-def _build(
-    source: Path, target: Path, progress: Callable[[str, float | None], None]
-) -> None:
+def _build(source: Path, target: Path, progress: Callable[[str, float | None], None]) -> None:
     with tempfile.TemporaryDirectory(prefix="build-", dir=target.parent) as folder:
         log = target.parent / "build.log"
         progress(f"unpacking {source.name}", None)

@@ -69,6 +69,7 @@ def resolve_cell(scenario: Scenario, cell: Cell) -> dict[str, Any]:
         "batch_size": work["batch_size"],
         "target_accuracy": scenario.target_accuracy,
         "clock": scenario.clock,
+        "segmentation": scenario.segmentation,
         "workload": work,
         "device": device if scenario.clock == "virtual" else None,
         # the default of DDP, scaled like the model

@@ -293,7 +293,7 @@ def run(folder: Path) -> dict[str, Any]:
     from .net import built_net, interfaces
 
     topology = Topology.from_dict(spec["topology"])
-    with built_net(topology) as net:
+    with built_net(topology, spec["segmentation"]) as net:
         ports = {name: (a.name, b.name) for name, (a, b) in interfaces(net, topology).items()}
         shaper = Shaper(topology, ports)
         shaper.apply()

@@ -24,7 +24,7 @@ PARTS = {
         "stats",
     },
     "rank": {"rank", "workloads", "workloads."},
-    "harness": {"harness", "manifest", "methods", "mistakes", "progress", "scenario"},
+    "harness": {"harness", "manifest", "methods", "mistakes", "precheck", "progress", "scenario"},
     "shell": {"__main__", "commands."},
 }  # fmt: skip
 # part: (parts of experiments it may import, other modules it must not import)

@@ -1,0 +1,77 @@
+# One command each: every target first sets up what it needs, and repeats nothing that is done.
+# The exit status of the programs below is 0, 1 (your mistake) or 2 (a cell failed); make itself
+# turns both into its own 2 and prints the number. Call `.venv/bin/python -m …` to get it as it is.
+
+PYTHON ?= python3
+SCENARIO ?=
+RUN ?=
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+PY := .venv/bin/python
+
+# Under sudo, root is for apt-get only: all else runs as the user who called it, and all files
+# are theirs.
+ifneq ($(filter-out 0,$(SUDO_UID)),)
+ifeq ($(shell id -u),0)
+AS_USER := setpriv --reuid $(SUDO_UID) --regid $(SUDO_GID) --init-groups \
+	env HOME=$(shell getent passwd $(SUDO_UID) | cut -d: -f6)
+endif
+endif
+
+.PHONY: help
+help: ## this page
+	@printf 'make TARGET [NAME=value …]\n\n'
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@printf '\nPYTHON=…  the Python (3.10 or newer) that .venv is made with; now: %s\n' '$(PYTHON)'
+	@printf 'ARGS=…    more options for the program that the target runs\n'
+
+.PHONY: setup
+setup: ## packages, .venv and guest kernel: what the other targets need and do by themselves
+	@command -v $(PYTHON) > /dev/null || { echo "error: no $(PYTHON) here; as root, run:\
+	 apt-get install -y python3 python3-venv" >&2; exit 1; }
+	@$(PYTHON) -m testbed.setup
+
+.PHONY: doctor
+doctor: ## what works on this machine, and what mends the rest
+	@command -v $(PYTHON) > /dev/null || { echo "error: no $(PYTHON) here; as root, run:\
+	 apt-get install -y python3 python3-venv" >&2; exit 1; }
+	@$(PYTHON) -m testbed doctor $(ARGS)
+
+.PHONY: experiment
+experiment: ## SCENARIO=congested: run it, write results/congested/latest/
+	@$(PYTHON) -m experiments.precheck '$(SCENARIO)'
+	@$(MAKE) --no-print-directory setup
+	@$(AS_USER) $(PY) -m experiments run '$(SCENARIO)' $(ARGS)
+
+.PHONY: report
+report: setup ## RUN=results/congested/latest: make tables, pictures and page of a run again
+	@$(AS_USER) $(PY) -m experiments report '$(or $(RUN),$(SCENARIO))' $(ARGS)
+
+.PHONY: sweep reproduce notebook
+sweep: ## (not built yet) SWEEP=name: many scenarios, resumable
+reproduce: ## (not built yet) the paper's figures
+notebook: ## (not built yet) results/analysis.ipynb, executed
+sweep reproduce notebook:
+	@echo "error: make $@ is not built yet" >&2; exit 1
+
+.PHONY: bench
+bench: setup ## speed of the library's codecs and of the testbed
+	@$(AS_USER) $(PY) -m netsenseml bench $(ARGS)
+
+.PHONY: test
+test: setup ## all tests that this machine can run (ARGS='-k clock', …)
+	@$(AS_USER) $(PY) -m pytest $(ARGS)
+
+.PHONY: lint
+lint: setup ## ruff and mypy
+	@$(AS_USER) $(PY) -m ruff check .
+	@$(AS_USER) $(PY) -m ruff format --check .
+	@$(AS_USER) $(PY) -m mypy
+
+.PHONY: clean
+clean: ## remove .venv and caches in here; results and the guest kernel stay
+	@rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@find netsenseml topologies testbed experiments tests -name __pycache__ -prune -exec rm -rf {} +

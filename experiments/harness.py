@@ -128,6 +128,7 @@ def run_scenario(
     cpus = sorted(os.sched_getaffinity(0))
     waiting = list(specs)
     running: dict[str, GuestCell] = {}
+    shown: dict[str, int] = {}
     results: dict[str, CellResult] = {}
     try:
         while waiting or running:
@@ -141,7 +142,9 @@ def run_scenario(
             time.sleep(_POLL_S)
             for key, run in list(running.items()):
                 outcome = run.poll()
-                progress.cell_step(key, run.steps())
+                if (steps := run.steps()) != shown.get(key):
+                    shown[key] = steps
+                    progress.cell_step(key, steps)
                 if outcome is not None:
                     del running[key]
                     result = CellResult(key, outcome["status"], outcome.get("reason") or "")

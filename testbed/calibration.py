@@ -122,10 +122,6 @@ def probe_path(
     )
 
 
-def _ends(link: Any) -> tuple[str, str]:
-    return link.a, link.b
-
-
 def deviations(
     probe: PathProbe,
     spec: Topology,

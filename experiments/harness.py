@@ -69,6 +69,7 @@ def resolve_cell(scenario: Scenario, cell: Cell) -> dict[str, Any]:
         "batch_size": work["batch_size"],
         "target_accuracy": scenario.target_accuracy,
         "clock": scenario.clock,
+        "segmentation": scenario.segmentation,
         "workload": work,
         "device": device if scenario.clock == "virtual" else None,
         # the default of DDP, scaled like the model
@@ -127,6 +128,7 @@ def run_scenario(
     cpus = sorted(os.sched_getaffinity(0))
     waiting = list(specs)
     running: dict[str, GuestCell] = {}
+    shown: dict[str, int] = {}
     results: dict[str, CellResult] = {}
     try:
         while waiting or running:
@@ -140,7 +142,9 @@ def run_scenario(
             time.sleep(_POLL_S)
             for key, run in list(running.items()):
                 outcome = run.poll()
-                progress.cell_step(key, run.steps())
+                if (steps := run.steps()) != shown.get(key):
+                    shown[key] = steps
+                    progress.cell_step(key, steps)
                 if outcome is not None:
                     del running[key]
                     result = CellResult(key, outcome["status"], outcome.get("reason") or "")

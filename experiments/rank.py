@@ -125,6 +125,7 @@ class _Trainer:
             len(data.train_x), self.work["batch_size"], where.rank, where.world_size, spec["seed"]
         )
         self.origin_s = 0.0  # where training time 0 lies on the clock, evaluations left out
+        self.link_bytes = 0
         self.steps: IO[str] = open(where.folder / f"steps-rank{where.rank}.jsonl", "w")  # noqa: SIM115
         self.evals: IO[str] | None = None
         if where.rank == 0:
@@ -151,6 +152,7 @@ class _Trainer:
         self.accelerator.optimizer()
         end_s = self.now_s()
         compute_s = self.accelerator.take_compute_s()
+        self.link_bytes += record.link_bytes + record.control_bytes * (self.where.world_size - 1)
         value = loss.item()
         self._write(
             self.steps,
@@ -245,6 +247,7 @@ def run(spec: dict[str, Any], data: Any, where: Any) -> None:
     where.result(
         status=status,
         digest=_digest(trainer.ddp),
+        link_bytes=trainer.link_bytes,
         parameters=sum(p.numel() for p in trainer.ddp.parameters()),
         reason="the loss is no longer finite" if status == "diverged" else None,
     )

@@ -27,12 +27,16 @@ from netsenseml.costs import CodecCosts, Network, overhead_s
 from netsenseml.layout import Group
 from netsenseml.policy import Decision, Measurement, Policy
 from netsenseml.sensing import LinkSense, Pace
+from netsenseml.transport import link_bytes
 
 __all__ = ["Candidate", "Controller"]
 
 _MEMORY = 5  # overhead samples kept per candidate
 _EXPIRY = 200  # steps after which an unused measurement is forgotten
 _ALERT = 4  # steps after a change of bandwidth in which no patience is asked
+_PROBE_AFTER = 6  # quiet steps before the first probe step
+_PROBE_EVERY = 64
+_PROBE_COST = 0.15  # progress of one step that a larger message may cost
 _PATIENCE_FASTER = 2
 _PATIENCE_FINER = 3
 
@@ -94,6 +98,9 @@ class Controller(Policy):
         self._alert = 0
         self._in_use = 0
         self._step = 0
+        self._quiet = 0
+        self._next_probe = _PROBE_AFTER
+        self._home = ""
 
     def codecs(self) -> tuple[Codec, ...]:
         return tuple(candidate.codec for candidate in self._candidates.values())
@@ -127,6 +134,9 @@ class Controller(Policy):
             self._alert = _ALERT
         self._remember(min(row.overhead_s for row in rows))
         self._in_use += 1
+        if self._home:
+            self._current, self._home = self._home, ""
+        self._quiet = 0 if changed else self._quiet + 1
         if self._link.bandwidth is not None and self._pace.known:
             self._choose(groups, len(rows))
         elif self._link.bandwidth is not None:
@@ -156,6 +166,8 @@ class Controller(Policy):
         wanted = next(key for key in self._order if score[key] >= floor)
         if wanted == self._current:
             self._stay(net, "best expected progress")
+            if not self._alert and self._quiet >= self._next_probe:
+                self._probe(groups, net)
             return
         finer = self._order.index(wanted) < self._order.index(self._current)
         faster = score[wanted] > score[self._current] * (1 + self._tolerance)
@@ -170,6 +182,33 @@ class Controller(Policy):
         if self._alert or self._wanted_for >= patience:
             gain = "more progress" if faster else "less loss at the same speed"
             self._switch(wanted, net, gain)
+
+    def _probe(self, groups: Sequence[Group], net: Network) -> None:
+        """Send one step of another size, so that latency and bandwidth can be told apart.
+
+        Of the candidates whose size differs by half or more, the largest that costs little, or
+        else the cheapest. One step in 64 with a codec that would be chosen under other conditions
+        is all it takes.
+        """
+        self._quiet, self._next_probe = 0, _PROBE_EVERY
+        mine = self._bytes(self._current, groups, net.world)
+        sizes = {key: self._bytes(key, groups, net.world) for key in self._order}
+        others = [key for key in self._order if not 0.66 * mine < sizes[key] < 1.5 * mine]
+        if others:
+            score = {key: self._score(key, groups, net) for key in self._order}
+            floor = score[self._current] * (1 - _PROBE_COST)
+            cheap = [key for key in others if score[key] >= floor and sizes[key] > mine]
+            self._home = self._current
+            if cheap:
+                self._current = max(cheap, key=lambda key: sizes[key])
+            else:
+                self._current = max(others, key=lambda key: score[key])
+            self._reason = f"{self._home} -> {self._current} for one step: message of another size"
+
+    def _bytes(self, key: str, groups: Sequence[Group], world: int) -> int:
+        codec = self._candidates[key].codec
+        plans = [codec.transfers(group, world) for group in groups]
+        return sum(link_bytes(t.kind, t.nbytes, world) for plan in plans for t in plan)
 
     def _stay(self, net: Network, why: str) -> None:
         self._wanted, self._wanted_for = "", 0
@@ -204,6 +243,9 @@ class Controller(Policy):
             "alert": self._alert,
             "in_use": self._in_use,
             "step": self._step,
+            "quiet": self._quiet,
+            "next_probe": self._next_probe,
+            "home": self._home,
         }
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
@@ -217,3 +259,5 @@ class Controller(Policy):
         self._wanted, self._wanted_for = str(saved["wanted"]), int(saved["wanted_for"])
         self._alert, self._in_use = int(saved["alert"]), int(saved["in_use"])
         self._step = int(saved["step"])
+        self._quiet, self._next_probe = int(saved["quiet"]), int(saved["next_probe"])
+        self._home = str(saved["home"])

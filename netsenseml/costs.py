@@ -22,6 +22,7 @@ PRIORS: dict[str, tuple[float, float]] = {
     "int8": (3.0e-10, 4.0e-10),
     "topk": (7.0e-10, 2.0e-10),
     "powersgd": (5.0e-10, 3.0e-10),
+    "lowrank": (8.0e-10, 3.0e-10),
 }
 
 

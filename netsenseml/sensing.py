@@ -51,15 +51,32 @@ class LinkSense:
         self._latency_window = latency_window
         self._startup = startup
         self._pings: list[float] = []
-        self._samples: list[float] = []
+        self._fits: list[float] = []
+        self._points: list[list[float]] = []  # [link bytes, rounds, shortest busy seconds]
+        self._samples: list[list[float]] = []  # [link bytes, rounds, busy seconds]
         self._outside: list[float] = []
         self._seen = 0
         self.bandwidth: float | None = None
 
     @property
-    def latency_s(self) -> float:
-        """Seconds of one message round; 0 until the first probe came back."""
+    def ping_s(self) -> float:
+        """Seconds of one message round by the probe; 0 until the first came back."""
         return min(self._pings, default=0.0)
+
+    @property
+    def latency_s(self) -> float:
+        """Seconds that a round costs beside the transfer of its bytes.
+
+        At least the probe's, and more when messages of different sizes show it (start-up of a
+        transfer), but no more than five times the probe's.
+        """
+        fitted = statistics.median(self._fits) if self._fits else 0.0
+        return min(max(fitted, self.ping_s), 5 * self.ping_s)
+
+    @property
+    def sizes(self) -> int:
+        """Message sizes seen since the bandwidth last changed."""
+        return len(self._points)
 
     def add(self, rows: Sequence[Measurement]) -> bool:
         """Learn from a step; True when the bandwidth is believed to have changed."""
@@ -69,33 +86,61 @@ class LinkSense:
             self._pings.append(statistics.median_low(pings) / (world - 1))
             del self._pings[: -self._latency_window]
         busy_s = min(row.busy_s for row in rows)
-        moved = rows[0].link_bytes
+        moved, rounds = rows[0].link_bytes, rows[0].rounds
         if not (busy_s > 0 and moved > 0 and math.isfinite(busy_s)):
             return False
-        # A message that is nearly all latency says only "at least this fast".
-        transfer_s = max(busy_s - rows[0].rounds * self.latency_s, 0.3 * busy_s)
-        return self._filter(moved / transfer_s)
-
-    def _filter(self, sample: float) -> bool:
         self._seen += 1
+        point = [moved, rounds, busy_s]
+        changed = self._filter(point)
+        if self._seen > 1 and not self._outside:
+            self._note(point)
+        if not changed and self.bandwidth is not None and self._seen > self._startup:
+            self.bandwidth = statistics.median(self._rate(sample) for sample in self._samples)
+        return changed
+
+    def _rate(self, point: list[float]) -> float:
+        moved, rounds, busy_s = point
+        # A message that is nearly all latency says only "at least this fast".
+        return moved / max(busy_s - rounds * self.latency_s, 0.3 * busy_s)
+
+    def _note(self, point: list[float]) -> None:
+        """Keep the shortest time of each size, and fit T = rounds * a + D / B to two sizes."""
+        known = [old for old in self._points if old[:2] == point[:2]]
+        if known:
+            known[0][2] = min(known[0][2], point[2])
+        else:
+            self._points.append(list(point))
+            del self._points[:-4]
+        best, fit = 0.0, None
+        for one in self._points:
+            for two in self._points:
+                cross = one[1] * two[0] - two[1] * one[0]
+                spread = cross / max(one[1] * two[0], two[1] * one[0], 1e-9)
+                if spread > max(best, 0.3):
+                    best, fit = spread, (one[2] * two[0] - two[2] * one[0]) / cross
+        if fit is not None:
+            self._fits.append(max(fit, 0.0))
+            del self._fits[:-5]
+
+    def _filter(self, point: list[float]) -> bool:
+        sample = self._rate(point)
         if self.bandwidth is None or self._seen <= self._startup:
             first = self.bandwidth is None
             self.bandwidth = max(sample, self.bandwidth or 0.0)
-            self._samples = [self.bandwidth]
+            self._samples = [point]
             return first or sample == self.bandwidth
         low, high = self.bandwidth * (1 - self._band), self.bandwidth / (1 - self._band)
         if low <= sample <= high:
             self._outside.clear()
-            self._samples.append(sample)
+            self._samples.append(point)
             del self._samples[: -self._window]
-            self.bandwidth = statistics.median(self._samples)
             return False
         if self._outside and (self._outside[-1] > high) != (sample > high):
             self._outside.clear()
         self._outside.append(sample)
         if len(self._outside) < 2:
             return False
-        self._samples, self._outside = [sample], []
+        self._samples, self._outside, self._points = [point], [], []
         self.bandwidth = sample
         return True
 
@@ -103,7 +148,9 @@ class LinkSense:
         """Plain numbers."""
         return {
             "pings": list(self._pings),
-            "samples": list(self._samples),
+            "fits": list(self._fits),
+            "points": [list(point) for point in self._points],
+            "samples": [list(point) for point in self._samples],
             "outside": list(self._outside),
             "seen": self._seen,
             "bandwidth": self.bandwidth,
@@ -112,7 +159,9 @@ class LinkSense:
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """The inverse of :meth:`state_dict`."""
         self._pings = list(saved["pings"])
-        self._samples = list(saved["samples"])
+        self._fits = list(saved["fits"])
+        self._points = [list(point) for point in saved["points"]]
+        self._samples = [list(point) for point in saved["samples"]]
         self._outside = list(saved["outside"])
         self._seen = int(saved["seen"])
         self.bandwidth = saved["bandwidth"]

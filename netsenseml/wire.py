@@ -26,7 +26,14 @@ import torch
 
 from netsenseml.bits import pack_bits, pack_fields, unpack_bits, unpack_fields
 
-__all__ = ["VALUE_TYPES", "SparseFormat", "WireError", "decode_indices", "encode_indices"]
+__all__ = [
+    "VALUE_TYPES",
+    "SparseFormat",
+    "WireError",
+    "decode_indices",
+    "encode_indices",
+    "power_of_two",
+]
 
 VALUE_TYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
 HEADER_BYTES = 4
@@ -190,7 +197,7 @@ class SparseFormat:
         if self.values == "fp32":
             slots.copy_(values)
             return slots.to(values.dtype)
-        scale = _scale(header)
+        scale = power_of_two(header)
         slots.copy_(values * scale)
         return slots.to(values.dtype) / scale
 
@@ -212,10 +219,10 @@ class SparseFormat:
             indices = decode_indices(packed, self.numel, self.kept, self.form)
         if self.values == "fp32":
             return indices, slots.to(torch.float32)
-        return indices, slots.to(torch.float32) / _scale(header)
+        return indices, slots.to(torch.float32) / power_of_two(header)
 
 
-def _scale(peak: torch.Tensor) -> torch.Tensor:
-    """The power of two that brings ``peak`` to [2^14, 2^15): no overflow, few subnormals."""
+def power_of_two(peak: torch.Tensor) -> torch.Tensor:
+    """The power of two that brings ``peak`` to [2^14, 2^15): no fp16 overflow, few subnormals."""
     exponent = torch.frexp(peak)[1].clamp(-100, 100)
     return torch.ldexp(torch.ones_like(peak), 15 - exponent)

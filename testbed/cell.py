@@ -16,23 +16,28 @@ import signal
 import sys
 import time
 import traceback
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from topologies import Flow, Topology
 
 from . import namespaces
+from .calibration import deviations, probe_path
 from .counters import read_counters
 from .crosstraffic import SERVER_LEAD_S, CrossTraffic
 from .ranks import RankProcess, start_rank
 from .shaping import Shaper
 from .timeline import Timeline
+from .verdict import byte_check, rate_check
 
 __all__ = ["Cell", "main"]
 
 SAMPLE_S = 0.1
 MASTER_PORT = 29500
 _GRACE_S = 2.0
+#: On a virtual clock: rate by share, RTT by share or by a floor in ms
+_TOLERANCES = (0.01, 0.01, 0.1)
 _RB_POWER_OFF = 0x4321FEDC
 
 
@@ -53,11 +58,13 @@ class Cell:
         self.shaper = shaper
         self.topology = Topology.from_dict(spec["topology"])
         self.timeline = Timeline()
-        self.selector = selectors.DefaultSelector()
+        # select() takes microseconds where epoll rounds a timeout up to a millisecond
+        self.selector = selectors.SelectSelector()
         self.ranks: list[RankProcess] = []
         self.start_s: float | None = None
         self.progress_s = time.monotonic()
         self.verdicts: list[str] = []
+        self.check: dict[str, Any] = {}
         self.reason: str | None = None
         self._links = open(folder / "links.jsonl", "w")  # noqa: SIM115
         self._events = open(folder / "events.jsonl", "w")  # noqa: SIM115
@@ -78,6 +85,43 @@ class Cell:
         """Return the time since training began."""
         assert self.start_s is not None
         return time.monotonic() - self.start_s
+
+    def probe(self) -> None:
+        """Measure the quiet net, each rank's links in both directions, and judge what is got."""
+        hosts = [host.name for host in self.topology.hosts]
+        probes = []
+        for source, sink in zip(hosts, hosts[1:] + hosts[:1], strict=True):
+            if source == sink:
+                continue
+            probe = probe_path(
+                self.topology, source, sink, lambda host: self.net.get(host).pid, self._address
+            )
+            probes.append(probe)
+            self.verdicts += deviations(probe, self.topology, *_TOLERANCES)
+        self.check["paths"] = [asdict(probe) for probe in probes]
+
+    def _judge(self) -> None:
+        """Judge what the links did during the training, from the samples of their counters."""
+        samples = [
+            json.loads(line) for line in (self.folder / "links.jsonl").read_text().splitlines()
+        ]
+        self.check["rates"], wrong = rate_check(samples, _TOLERANCES[0])
+        self.verdicts += wrong
+        moved = {sample["direction"]: sample["tx_bytes"] for sample in samples}
+        for sample in reversed(samples):
+            if sample["t_s"] < SAMPLE_S / 2:
+                moved[sample["direction"]] -= sample["tx_bytes"]
+        shared = {end for flow in self.traffic.flows for end in (flow.source, flow.sink)}
+        hosts = self.topology.rank_hosts()
+        hook = {
+            host: rank.result["link_bytes"]
+            for host, rank in zip(hosts, self.ranks, strict=True)
+            if host not in shared and rank.result and "link_bytes" in rank.result
+        }
+        sent = {name.split(">")[0]: n for name, n in moved.items() if name.split(">")[0] in hook}
+        got = {name.split(">")[1]: n for name, n in moved.items() if name.split(">")[1] in hook}
+        self.check["bytes"], wrong = byte_check(sent, got, hook)
+        self.verdicts += wrong
 
     # -- what happens when -----------------------------------------------------------------
 
@@ -269,6 +313,7 @@ class Cell:
         end_s = None if self.start_s is None else round(self.now_s(), 9)
         if self.start_s is not None:
             self._sample(end_s or 0.0)
+            self._judge()
             self.verdicts += self.traffic.died()
         for rank in self.ranks:
             rank.signal(signal.SIGKILL)
@@ -280,6 +325,7 @@ class Cell:
             "replicas_identical": len(digests) == 1 if None not in digests else None,
             "digest": digests.pop() if len(digests) == 1 else None,
             "link_verdict": "; ".join(self.verdicts) or "ok",
+            "link_check": self.check,
             "virtual_s": end_s,
             "warmup_steps": self.spec["warmup_steps"],
             "ranks": [{k: v for k, v in r.items() if k != "kind"} for r in results],
@@ -293,13 +339,14 @@ def run(folder: Path) -> dict[str, Any]:
     from .net import built_net, interfaces
 
     topology = Topology.from_dict(spec["topology"])
-    with built_net(topology) as net:
+    with built_net(topology, spec["segmentation"]) as net:
         ports = {name: (a.name, b.name) for name, (a, b) in interfaces(net, topology).items()}
         shaper = Shaper(topology, ports)
         shaper.apply()
+        cell = Cell(spec, folder, net, shaper)
+        cell.probe()
         program = importlib.import_module(spec["program"])
         prepared = program.prepare(spec)
-        cell = Cell(spec, folder, net, shaper)
         cell.start_ranks(program, prepared)
         return cell.outcome(cell.watch())
 

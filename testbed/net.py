@@ -20,6 +20,7 @@ from mininet.nodelib import LinuxBridge
 from mininet.topo import Topo
 
 from topologies import Topology
+from topologies.shape import FRAME_BYTES
 
 __all__ = ["SYSCTLS", "address", "built_net", "interface", "interfaces"]
 
@@ -139,7 +140,7 @@ def interface(net: Mininet, host: str) -> str:
     return net.get(host).defaultIntf().name
 
 
-def _configure(net: Mininet, spec: Topology) -> None:
+def _configure(net: Mininet, spec: Topology, segmentation: str) -> None:
     """Give each host its address, all neighbours for good, its name and kernel settings."""
     ports = {host.name: net.get(host.name).defaultIntf() for host in spec.hosts}
     for host in spec.hosts:
@@ -155,6 +156,8 @@ def _configure(net: Mininet, spec: Topology) -> None:
             for name, other in ports.items()
             if name != host.name
         ]
+        if segmentation == "off":
+            lines.append(f"link set {port.name} gso_max_segs 1 gso_max_size {FRAME_BYTES}")
         pid = str(net.get(host.name).pid)
         enter = ["nsenter", "--target", pid, "--net", "--uts"]
         _batch([*enter, "ip", "-batch", "-"], lines)
@@ -164,8 +167,12 @@ def _configure(net: Mininet, spec: Topology) -> None:
 
 
 @contextmanager
-def built_net(spec: Topology) -> Iterator[Mininet]:
-    """Build the net of `spec`, unshaped, and take it down at the end."""
+def built_net(spec: Topology, segmentation: str = "auto") -> Iterator[Mininet]:
+    """Build the net of `spec`, unshaped, and take it down at the end.
+
+    With `segmentation` off, TCP hands over single frames; else packets of up to 64 KB, which
+    the guest's netem times, counts and drops as the frames they stand for.
+    """
     setLogLevel("error")
     net = Mininet(
         topo=_SpecTopo(spec),
@@ -177,7 +184,7 @@ def built_net(spec: Topology) -> Iterator[Mininet]:
         build=True,
     )
     try:
-        _configure(net, spec)
+        _configure(net, spec, segmentation)
         net.start()
         yield net
     finally:

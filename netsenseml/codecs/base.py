@@ -192,6 +192,13 @@ class Codec(ABC):
     """Encodes, sends and decodes; keeps no policy."""
 
     name: ClassVar[str]
+    cost_name: ClassVar[str] = ""
+    """Name in spans, when the work is of the same kind as that of another codec."""
+
+    @property
+    def label(self) -> str:
+        """The name under which encode and decode work is charged."""
+        return self.cost_name or self.name
 
     @property
     def strength(self) -> float | None:
@@ -225,14 +232,14 @@ class ReduceCodec(Codec):
     """One all-reduce per job."""
 
     def start(self, job: Job, step: StepContext) -> None:
-        with step.encode(self.name, job):
+        with step.encode(self.label, job):
             wire = self.encode(job, step)
         step.reduce(job, wire, f"{self.name} all-reduce of bucket {job.index}")
 
     def finish(self, jobs: Sequence[Job], step: StepContext) -> None:
         for job in jobs:
             total = step.wait(job)
-            with step.decode(self.name, job):
+            with step.decode(self.label, job):
                 good = self.decode(job, total, step)
             if not good:
                 step.send_dense(job)
@@ -252,7 +259,7 @@ class GatherCodec(Codec):
     def start(self, job: Job, step: StepContext) -> None:
         size = self.payload_bytes(job.group)
         payload = job.take("payload", size, torch.uint8)
-        with step.encode(self.name, job):
+        with step.encode(self.label, job):
             self.encode(job, step, payload)
         self.send(job, step, payload)
 
@@ -264,7 +271,7 @@ class GatherCodec(Codec):
     def finish(self, jobs: Sequence[Job], step: StepContext) -> None:
         for job in jobs:
             rows = step.wait(job).view(step.world, -1)
-            with step.decode(self.name, job):
+            with step.decode(self.label, job):
                 good = self.decode(job, rows, step)
             if not good:
                 step.send_dense(job)

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 from netsenseml.codecs.allreduce import AllReduce
 from netsenseml.codecs.fp16 import Fp16
+from netsenseml.codecs.int8 import Int8
+from netsenseml.codecs.lowrank import LowRank
 from netsenseml.codecs.powersgd import PowerSGD
 from netsenseml.codecs.topk import TopK
 from netsenseml.controller import Candidate, Controller
@@ -19,8 +21,16 @@ from netsenseml.options import Options, bounded, choice
 
 __all__ = ["METHOD", "NetSenseOptions", "build"]
 
-_TOPK = ((0.25, 0.995), (0.1, 0.99), (0.05, 0.985), (0.025, 0.98), (0.01, 0.97), (0.005, 0.94))
-_POWERSGD = ((4, 0.98), (2, 0.97), (1, 0.95))
+_TOPK = (
+    (0.25, 0.995),
+    (0.1, 0.99),
+    (0.05, 0.97),
+    (0.025, 0.93),
+    (0.01, 0.85),
+    (0.005, 0.75),
+    (0.001, 0.5),
+)
+_LOW_RANK = ((4, 0.985), (2, 0.975), (1, 0.96))
 
 
 @dataclass(frozen=True)
@@ -32,7 +42,7 @@ class NetSenseOptions(Options):
     min_ratio : float
         Strongest top-k ratio it may choose.
     low_rank : bool
-        PowerSGD is a candidate too.
+        ``powersgd`` and ``lowrank`` are candidates too.
     tolerance : float
         Progress per second it gives up for a less lossy codec.
     caution : float
@@ -43,7 +53,7 @@ class NetSenseOptions(Options):
         Carry what was not sent over to the next step, across all codecs.
     """
 
-    min_ratio: float = bounded(0.01, 0.0, 1.0, above=True)
+    min_ratio: float = bounded(0.05, 0.0, 1.0, above=True)
     low_rank: bool = True
     tolerance: float = bounded(0.02, 0.0, 0.5)
     caution: float = bounded(0.1, 0.0, 0.9)
@@ -59,13 +69,16 @@ def build(chosen: NetSenseOptions) -> Controller:
     candidates = [
         Candidate("allreduce", AllReduce(), 1.0),
         Candidate("fp16", Fp16(rescale=True), 0.9999),
+        Candidate("int8", Int8(), 0.998),
     ]
     candidates += [
         Candidate(f"topk:{ratio:g}", TopK(ratio, chosen.values), value) for ratio, value in ratios
     ]
     start = candidates[-1].key
     if chosen.low_rank:
-        candidates += [Candidate(f"powersgd:{r}", PowerSGD(r), value) for r, value in _POWERSGD]
+        for rank, value in _LOW_RANK:
+            candidates.append(Candidate(f"lowrank:{rank}", LowRank(rank), value))
+            candidates.append(Candidate(f"powersgd:{rank}", PowerSGD(rank), value - 0.001))
     candidates.sort(key=lambda candidate: -candidate.efficiency)
     return Controller(candidates, start, chosen.tolerance, chosen.caution)
 

@@ -90,6 +90,7 @@ class PrunedTopK(GatherCodec):
     """
 
     name = "pruned-topk"
+    cost_name = "topk"
 
     def __init__(self, ratio: float, prune: float, penalty: float) -> None:
         self.ratio = ratio

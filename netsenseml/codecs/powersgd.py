@@ -9,8 +9,6 @@ second (Q) of all buckets in bucket order in the hook of the last bucket.
 
 from __future__ import annotations
 
-import math
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +16,7 @@ from typing import Any
 import torch
 
 from netsenseml.codecs.base import Codec, Job, StepContext, peak_of
+from netsenseml.codecs.matrices import LowRankPlan, make_plan, starting_q
 from netsenseml.layout import Group
 from netsenseml.methods import Method, fixed
 from netsenseml.options import Options, bounded, choice
@@ -49,30 +48,6 @@ class PowerSGDOptions(Options):
     feedback: str = choice("global", "own")
 
 
-@dataclass(frozen=True)
-class _Part:
-    """One parameter of a group: where it lies, and its place in P and Q when compressed."""
-
-    name: str
-    begin: int
-    end: int
-    rows: int
-    columns: int
-    p_begin: int
-    q_begin: int
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """Round 1 carries ``dense | P``, round 2 carries Q."""
-
-    dense: tuple[tuple[int, int], ...]
-    matrices: tuple[_Part, ...]
-    dense_numel: int
-    first_numel: int
-    second_numel: int
-
-
 class PowerSGD(Codec):
     """Two all-reduces per bucket: 1-D and small tensors with P, then Q."""
 
@@ -84,37 +59,17 @@ class PowerSGD(Codec):
         self._own = feedback == "own"
         self._q: dict[str, torch.Tensor] = {}
         self._pending: dict[str, torch.Tensor] = {}
-        self._plans: dict[Group, _Plan] = {}
+        self._plans: dict[Group, LowRankPlan] = {}
 
     @property
     def strength(self) -> float | None:
         return float(self._rank)
 
-    def plan(self, group: Group) -> _Plan:
+    def plan(self, group: Group) -> LowRankPlan:
         """How a group's parameters are sent."""
         if group not in self._plans:
-            self._plans[group] = self._make_plan(group)
+            self._plans[group] = make_plan(group, self._rank, self._min_rate)
         return self._plans[group]
-
-    def _make_plan(self, group: Group) -> _Plan:
-        dense, sizes = [], []
-        for name, begin, shape in zip(group.names, group.offsets, group.shapes, strict=True):
-            rows = shape[0] if len(shape) > 1 else 1
-            columns = math.prod(shape) // max(rows, 1)
-            packed = (rows + columns) * self._rank * self._min_rate
-            if len(shape) > 1 and packed < rows * columns:
-                sizes.append((name, begin, rows, columns))
-            else:
-                dense.append((begin, begin + rows * columns))
-        dense_numel = sum(end - begin for begin, end in dense)
-        matrices, first, second = [], dense_numel, 0
-        for name, begin, rows, columns in sizes:
-            matrices.append(
-                _Part(name, begin, begin + rows * columns, rows, columns, first, second)
-            )
-            first += rows * self._rank
-            second += columns * self._rank
-        return _Plan(tuple(dense), tuple(matrices), dense_numel, first, second)
 
     def transfers(self, group: Group, world: int) -> tuple[Transfer, ...]:
         plan = self.plan(group)
@@ -126,34 +81,12 @@ class PowerSGD(Codec):
         wire = job.take("first", plan.first_numel, job.work_dtype)
         with step.encode(self.name, job):
             source = job.extra["source"] = job.source()
-            at = 0
-            for begin, end in plan.dense:
-                wire[at : at + end - begin].copy_(source[begin:end])
-                at += end - begin
+            plan.copy_dense(source, wire)
             for part in plan.matrices:
-                q = self._start_q(part, step.seed, source)
-                matrix = source[part.begin : part.end].view(part.rows, part.columns)
-                torch.mm(matrix, q, out=self._p(wire, part))
+                q = starting_q(part, self._q.get(part.name), step.seed, source)
+                torch.mm(part.matrix(source), q, out=part.p(wire))
             wire.mul_(1.0 / step.world)
         step.reduce(job, wire, f"powersgd P of bucket {job.index}")
-
-    def _p(self, wire: torch.Tensor, part: _Part) -> torch.Tensor:
-        size = part.rows * self._rank
-        return wire[part.p_begin : part.p_begin + size].view(part.rows, self._rank)
-
-    def _q_of(self, wire: torch.Tensor, part: _Part) -> torch.Tensor:
-        size = part.columns * self._rank
-        return wire[part.q_begin : part.q_begin + size].view(part.columns, self._rank)
-
-    def _start_q(self, part: _Part, seed: int, like: torch.Tensor) -> torch.Tensor:
-        q = self._q.get(part.name)
-        if q is None:
-            generator = torch.Generator().manual_seed(
-                (seed * 1_000_003 + zlib.crc32(part.name.encode())) % 2**63
-            )
-            q = torch.randn(part.columns, self._rank, generator=generator, dtype=torch.float64)
-        # An orthonormal start also brings a Q that was 0 after a zero gradient back to life.
-        return torch.linalg.qr(q.to(device=like.device, dtype=like.dtype)).Q
 
     def finish(self, jobs: Sequence[Job], step: StepContext) -> None:
         second = []
@@ -175,34 +108,28 @@ class PowerSGD(Codec):
                 self._decode(job, plan, wire)
 
     def _encode_q(
-        self, job: Job, plan: _Plan, first: torch.Tensor, step: StepContext
+        self, job: Job, plan: LowRankPlan, first: torch.Tensor, step: StepContext
     ) -> torch.Tensor:
         source = job.extra["source"]
         wire = job.take("second", plan.second_numel, job.work_dtype)
         for part in plan.matrices:
-            p = self._p(first, part)
+            p = part.p(first)
             p.copy_(torch.linalg.qr(p).Q)
-            matrix = source[part.begin : part.end].view(part.rows, part.columns)
-            torch.mm(matrix.t(), p, out=self._q_of(wire, part))
+            torch.mm(part.matrix(source).t(), p, out=part.q(wire))
         if self._own and job.feedback is not None:
             for part in plan.matrices:
-                matrix = source[part.begin : part.end].view(part.rows, part.columns)
-                matrix.addmm_(self._p(first, part), self._q_of(wire, part).t(), alpha=-1.0)
+                part.matrix(source).addmm_(part.p(first), part.q(wire).t(), alpha=-1.0)
         wire.mul_(1.0 / step.world)
         return wire
 
-    def _decode(self, job: Job, plan: _Plan, second: torch.Tensor) -> None:
+    def _decode(self, job: Job, plan: LowRankPlan, second: torch.Tensor) -> None:
         first, source = job.handles[0].result, job.extra["source"]
         native = job.grad.dtype == job.work_dtype
         mean = job.grad if native else job.take("mean", job.grad.numel(), job.work_dtype)
-        at = 0
-        for begin, end in plan.dense:
-            mean[begin:end].copy_(first[at : at + end - begin])
-            at += end - begin
+        plan.spread_dense(first, mean)
         for part in plan.matrices:
-            q = self._q_of(second, part)
-            matrix = mean[part.begin : part.end].view(part.rows, part.columns)
-            torch.mm(self._p(first, part), q.t(), out=matrix)
+            q = part.q(second)
+            torch.mm(part.p(first), q.t(), out=part.matrix(mean))
             self._pending[part.name] = q.clone()
         if job.feedback is not None:
             for begin, end in plan.dense:

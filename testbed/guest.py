@@ -148,7 +148,9 @@ class Guest:
         with contextlib.suppress(BrokenPipeError, ProcessLookupError, FileNotFoundError):
             self._process.stdin.write(word.encode() + b"\n")
             self._process.stdin.flush()
-            # a process that makes no system call leaves its kernel no chance to take a turn
+            # A process that makes no system call leaves its kernel no chance to take a turn: stop
+            # it, once the kernel has had the time to see the line.
+            time.sleep(0.3)
             pid = self._process.pid
             for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
                 os.kill(int(child), signal.SIGALRM)

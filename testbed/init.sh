@@ -43,6 +43,7 @@ cd $R
 umount /proc
 pivot_root . old
 umount -l /old
+rmdir /old
 ip link set lo up
 cd /opt/project
 exec env -i PATH=/opt/venv/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 \

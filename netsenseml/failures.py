@@ -10,6 +10,7 @@ import torch.distributed as dist
 __all__ = ["FailureBoard", "PeerFailure"]
 
 _ALIVE_WAIT_S = 2.0
+_CAUSE = "netsenseml/first_cause"
 
 
 class PeerFailure(RuntimeError):
@@ -32,13 +33,10 @@ class FailureBoard:
         self._store = _store_of(group)
 
     def report(self, error: BaseException, step: int) -> None:
-        """Publish this rank's own error and cut its connections, so that no peer waits."""
+        """Publish this rank's own error, for the peers to name when this process ends."""
         if self._store is not None:
             text = f"rank {self._rank} at step {step}: {type(error).__name__}: {error}"
-            self._store.compare_set("netsenseml/first_cause", "", text)
-        abort = getattr(self._group, "abort", None)
-        if abort is not None:
-            abort()
+            self._store.compare_set(_CAUSE, "", text)
 
     def explain(self, error: BaseException, step: int, what: str) -> PeerFailure:
         """Turn a broken collective into an error that names who failed first.
@@ -54,7 +52,7 @@ class FailureBoard:
             if cause is None:
                 missing = self._missing(step)
                 cause = self._first_cause()
-        except (RuntimeError, dist.DistError):
+        except RuntimeError:
             return PeerFailure(f"{head}: the rank that serves the store is gone{tail}")
         if cause is not None:
             return PeerFailure(f"{head}; first cause: {cause}")
@@ -64,9 +62,9 @@ class FailureBoard:
         return PeerFailure(head + tail)
 
     def _first_cause(self) -> str | None:
-        if not self._store.check(["netsenseml/first_cause"]):
+        if not self._store.check([_CAUSE]):
             return None
-        return self._store.get("netsenseml/first_cause").decode()
+        return self._store.get(_CAUSE).decode()
 
     def _missing(self, step: int) -> list[int]:
         self._store.set(f"netsenseml/alive/{step}/{self._rank}", "1")
@@ -75,7 +73,9 @@ class FailureBoard:
         for rank in range(self._world):
             try:
                 self._store.wait([f"netsenseml/alive/{step}/{rank}"], wait)
-            except dist.DistStoreError:
+            except RuntimeError:  # a timeout; its class depends on the kind of store
+                if self._first_cause() is not None:
+                    break
                 missing.append(rank)
                 wait = datetime.timedelta(seconds=0.2)
         return missing

@@ -91,7 +91,8 @@ def _guest(source: list[Lack]) -> list[Lack]:
     if not probes.is_x86_64():
         lacks.append(Lack("an x86-64 processor", "use another machine"))
     if not probes.can_trace():
-        lacks.append(Lack("leave to trace processes", "allow ptrace (in a container: --cap-add=SYS_PTRACE)"))
+        mend = "allow ptrace (in a container: --cap-add=SYS_PTRACE)"
+        lacks.append(Lack("leave to trace processes", mend))
     where = probes.guest_memory_folder()
     if not probes.executable_memory():
         lacks.append(Lack(f"leave to execute in {where}", f"mount -o remount,exec {where}"))
@@ -158,9 +159,7 @@ def _mininet() -> BackEnd:
         lacks.append(Lack("HTB or TBF in the host's kernel", "use a kernel that has them"))
     if there is not None and not there["netem"]:
         notes.append("no netem in the host's kernel: delay_ms, jitter_ms and loss_pct are refused")
-    return BackEnd(
-        "mininet", "Mininet on the host's kernel and clock", tuple(lacks), tuple(notes)
-    )
+    return BackEnd("mininet", "Mininet on the host's kernel and clock", tuple(lacks), tuple(notes))
 
 
 def _cluster() -> BackEnd:

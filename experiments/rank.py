@@ -71,6 +71,15 @@ def _optimizer(model: nn.Module, workload: dict[str, Any]) -> torch.optim.Optimi
     return torch.optim.SGD(model.parameters(), lr=lr, momentum=momentum, weight_decay=decay)
 
 
+def _schedule(
+    optimizer: torch.optim.Optimizer, workload: dict[str, Any]
+) -> torch.optim.lr_scheduler.LRScheduler:
+    """Return the learning rate's course over the run: constant, or a cosine down to zero."""
+    if workload["schedule"] == "constant":
+        return torch.optim.lr_scheduler.ConstantLR(optimizer, factor=1.0)
+    return torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=workload["steps"])
+
+
 def _digest(model: nn.Module) -> str:
     """Hash the parameters bit by bit: replicas that agree have the same."""
     digest = hashlib.sha256()
@@ -121,6 +130,7 @@ class _Trainer:
         )
         self.ddp.register_comm_hook(self.state, self._hook)
         self.optimizer = _optimizer(self.ddp, self.work)
+        self.schedule = _schedule(self.optimizer, self.work)
         self.order = _Order(
             len(data.train_x), self.work["batch_size"], where.rank, where.world_size, spec["seed"]
         )
@@ -149,6 +159,7 @@ class _Trainer:
         loss.backward()
         record = self.state.finish_step()
         self.optimizer.step()
+        self.schedule.step()
         self.accelerator.optimizer()
         end_s = self.now_s()
         compute_s = self.accelerator.take_compute_s()

@@ -68,6 +68,8 @@ class Workload(_Strict):
     momentum : float
         For SGD.
     weight_decay : float
+    schedule : {"constant", "cosine"}
+        Of the learning rate: constant, or down to zero over the run.
     """
 
     task: str
@@ -79,6 +81,7 @@ class Workload(_Strict):
     lr: Positive = 0.05
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     weight_decay: Annotated[float, Field(ge=0, le=1)] = 0.0
+    schedule: Literal["constant", "cosine"] = "cosine"
 
 
 class Method(_Strict):

@@ -103,9 +103,8 @@ def probe_path(
     room = min(spec.queue_bytes(link, sender) for link, sender in path) // FRAME_BYTES
     frames = max(2, min(_MOST_FRAMES, room))
     small = 4 + 42  # bytes of a ping's frame
-    wire_ms = sum(
-        small * 8e-3 / link.shape(end).rate_mbps for link, _ in path for end in _ends(link)
-    )
+    ends = [(link, end) for link, _ in path for end in (link.a, link.b)]
+    wire_ms = sum(small * 8e-3 / link.shape(end).rate_mbps for link, end in ends)
     server = spawn(host_pid(sink), lambda c: _answer(address(sink), c), f"probe-{sink}")
     server.channel.recv(1)
     client = spawn(host_pid(source), lambda c: _ask(address(sink), frames, c), f"probe-{source}")
@@ -120,10 +119,6 @@ def probe_path(
         spec.bottleneck_mbps(source, sink),
         None if rate is None else round(rate, 6),
     )
-
-
-def _ends(link: Any) -> tuple[str, str]:
-    return link.a, link.b
 
 
 def deviations(

@@ -355,6 +355,8 @@ def main() -> None:
     """Run the cell in ``/cell`` and switch the guest off, whatever happens."""
     folder = Path("/cell")
     namespaces.exact_sleeps()
+    # until a rank can say where it stands, being asked must not end it
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     # ahead of any rank, so that a rank that spins cannot keep the watchdog from running
     os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
     try:

@@ -70,7 +70,7 @@ def diagnose() -> list[BackEnd]:
 
 def pick(back_ends: Iterable[BackEnd]) -> tuple[str | None, str]:
     """Return the back end that ``auto`` takes, None if there is none, and why."""
-    passed = []
+    passed: list[str] = []
     for back_end in back_ends:
         if back_end.works:
             why = f"; {', '.join(passed)} would come first" if passed else ""

@@ -1,0 +1,85 @@
+"""Cells in a real guest: what goes wrong is named, ranks are contained, times are kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from guest_cells import cell_spec, records, run_cell
+
+pytestmark = pytest.mark.guest
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "reason"),
+    [
+        ("raise", "failed", "rank 1: ValueError: planted"),
+        ("die", "failed", "rank 1 died at step 2"),
+        ("sleep", "timeout", "no rank finished a step for 60 s; rank 1 is at step 2"),
+    ],
+)
+def test_first_cause_is_named(tmp_path: Path, fault: str, status: str, reason: str) -> None:
+    outcome = run_cell(tmp_path / "cell", cell_spec("idle", fault=fault))
+    assert (outcome["status"], outcome["reason"]) == (status, reason)
+
+
+def test_late_rank_says_where_it_waits(tmp_path: Path) -> None:
+    run_cell(tmp_path / "cell", cell_spec("idle", fault="sleep"))
+    assert "in go_wrong" in (tmp_path / "cell" / "stacks-rank1.txt").read_text()
+
+
+def test_clock_that_stands_still_is_noticed(tmp_path: Path) -> None:
+    outcome = run_cell(tmp_path / "cell", cell_spec("idle", fault="spin"), stall_wall_s=25)
+    assert outcome["status"] == "timeout"
+    assert "clock stood still" in outcome["reason"]
+    assert "in go_wrong" in (tmp_path / "cell" / "stacks-rank1.txt").read_text()
+
+
+def test_events_happen_on_time_and_in_place(tmp_path: Path) -> None:
+    changes = {"rate_mbps": 50, "delay_ms": 3.0}
+    event = {"kind": "link", "at_s": 0.2345, "link": "h0-s0", "sender": None, "changes": changes}
+    outcome = run_cell(tmp_path / "cell", cell_spec("idle", events=[event]))
+    assert outcome["status"] == "ok"
+    assert outcome["link_verdict"] == "ok"
+    (record,) = records(tmp_path / "cell", "events.jsonl")
+    assert record["actual_s"] == pytest.approx(0.2345, abs=0.001)
+    last = [s for s in records(tmp_path / "cell", "links.jsonl") if s["link"] == "h0-s0"][-1]
+    assert (last["asked_rate_mbps"], last["asked_delay_ms"]) == (50, 3.0)
+
+
+def test_paths_are_what_was_asked(tmp_path: Path) -> None:
+    network = {"rate_mbps": 50, "delay_ms": 15}
+    outcome = run_cell(tmp_path / "cell", cell_spec("idle", network=network))
+    for probe in outcome["link_check"]["paths"]:
+        assert probe["asked_rtt_ms"] == pytest.approx(60, abs=0.1)  # four links, one way each
+        assert probe["got_rtt_ms"] == pytest.approx(probe["asked_rtt_ms"], abs=0.1)
+        assert probe["got_rate_mbps"] == pytest.approx(50, rel=0.01)
+
+
+def test_host_is_a_container(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("of the host")
+    spec = cell_spec(
+        "look",
+        host_paths=[str(secret), "/home", "/etc/shadow", "/old"],
+        write_paths=["/usr/x", "/etc/../usr/lib/x", "/opt/project/x", "/opt/venv/x", "/cell/ok"],
+        addresses=["127.0.0.1", "8.8.8.8", "10.0.0.77"],
+    )
+    first, second = run_cell(tmp_path / "cell", spec)["ranks"]
+    assert (first["host"], second["host"]) == ("h0", "h1")
+    assert first["interfaces"] == ["lo", "h0-eth0"]
+    assert first["hides"] == spec["host_paths"]
+    assert first["writes"] == ["/cell/ok"]
+    assert first["reaches"] == []
+    assert 1 in first["processes"]
+    assert len(first["processes"]) < 5  # its own PID namespace
+
+
+def test_random_numbers_repeat_with_the_seed(tmp_path: Path) -> None:
+    more = {"host_paths": [], "write_paths": [], "addresses": []}
+    drawn = [
+        run_cell(tmp_path / name, cell_spec("look", seed=seed, **more))["ranks"][0]["random"]
+        for name, seed in (("a", 0), ("b", 0), ("c", 1))
+    ]
+    assert drawn[0] == drawn[1]
+    assert drawn[0] != drawn[2]

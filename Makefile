@@ -30,7 +30,7 @@ help: ## this page
 	@printf 'ARGS=…    more options for the program that the target runs\n'
 
 .PHONY: setup
-setup: ## packages, .venv and guest kernel: what the other targets need and do by themselves
+setup: ## packages, .venv and guest kernel; the other targets do it by themselves
 	@command -v $(PYTHON) > /dev/null || { echo "error: no $(PYTHON) here; as root, run:\
 	 apt-get install -y python3 python3-venv" >&2; exit 1; }
 	@$(PYTHON) -m testbed.setup
@@ -47,13 +47,17 @@ experiment: ## SCENARIO=congested: run it, write results/congested/latest/
 	@$(MAKE) --no-print-directory setup
 	@$(AS_USER) $(PY) -m experiments run "$$SCENARIO" $(ARGS)
 
-.PHONY: report
-report: setup ## RUN=results/congested/latest: make tables, pictures and page of a run again
-	@$(AS_USER) $(PY) -m experiments report "$${RUN:-$$SCENARIO}" $(ARGS)
-
 .PHONY: sweep reproduce notebook
 sweep: ## (not built yet) SWEEP=name: many scenarios, resumable
 reproduce: ## (not built yet) the paper's figures
+
+.PHONY: report
+report: ## RUN=results/congested/latest: tables, pictures and page of a run again
+	@[ -n "$${RUN:=$$SCENARIO}" ] || { echo "error: RUN=… is missing: a run's folder, or a\
+	 scenario's name for its latest run" >&2; exit 1; }
+	@$(MAKE) --no-print-directory setup
+	@$(AS_USER) $(PY) -m experiments report "$${RUN:-$$SCENARIO}" $(ARGS)
+
 notebook: ## (not built yet) results/analysis.ipynb, executed
 sweep reproduce notebook:
 	@echo "error: make $@ is not built yet" >&2; exit 1
@@ -75,4 +79,4 @@ lint: setup ## ruff and mypy
 .PHONY: clean
 clean: ## remove .venv and caches in here; results and the guest kernel stay
 	@rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	@find netsenseml topologies testbed experiments tests -name __pycache__ -prune -exec rm -rf {} +
+	@find $(wildcard netsenseml topologies testbed experiments tests) -name __pycache__ -prune -exec rm -rf {} +

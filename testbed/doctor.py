@@ -70,7 +70,7 @@ def diagnose() -> list[BackEnd]:
 
 def pick(back_ends: Iterable[BackEnd]) -> tuple[str | None, str]:
     """Return the back end that ``auto`` takes, None if there is none, and why."""
-    passed = []
+    passed: list[str] = []
     for back_end in back_ends:
         if back_end.works:
             why = f"; {', '.join(passed)} would come first" if passed else ""
@@ -91,9 +91,8 @@ def _guest(source: list[Lack]) -> list[Lack]:
     if not probes.is_x86_64():
         lacks.append(Lack("an x86-64 processor", "use another machine"))
     if not probes.can_trace():
-        lacks.append(
-            Lack("leave to trace processes", "allow ptrace (in a container: --cap-add=SYS_PTRACE)")
-        )
+        mend = "allow ptrace (in a container: --cap-add=SYS_PTRACE)"
+        lacks.append(Lack("leave to trace processes", mend))
     where = probes.guest_memory_folder()
     if not probes.executable_memory():
         lacks.append(Lack(f"leave to execute in {where}", f"mount -o remount,exec {where}"))

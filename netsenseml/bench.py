@@ -17,8 +17,9 @@ from netsenseml.bits import pack_bits
 from netsenseml.codecs.fp16 import Fp16
 from netsenseml.codecs.half import CHUNK
 from netsenseml.codecs.int8 import quantize
-from netsenseml.codecs.signs import negative_bits
+from netsenseml.codecs.signs import l1_norm, negative_bits
 from netsenseml.memory import Scratch
+from netsenseml.native import kernels
 from netsenseml.selection import kept_count, top_k
 from netsenseml.spans import Spans, default_spans
 from netsenseml.wire import SparseFormat
@@ -114,6 +115,7 @@ def run(numel: int = 11_700_000, repeats: int = 7, device: str = "cpu") -> dict[
         "torch": torch.__version__,
         "device": device,
         "threads": torch.get_num_threads(),
+        "native": kernels() is not None,
         "numel": numel,
         "repeats": repeats,
         "index_bits_at_1_percent": 8 * form.index_bytes / kept,
@@ -157,6 +159,6 @@ def _quantizers(source: torch.Tensor, scratch: Scratch) -> dict[str, Callable[[]
     def sign() -> object:
         negative_bits(source, negative)
         pack_bits(negative, packed)
-        return source.abs().sum()
+        return l1_norm(source)
 
     return {"fp16": fp16, "int8": int8, "sign": sign}

@@ -4,11 +4,12 @@ Every step, on every rank alike, from the same gathered measurements:
 
 1. Update latency, bandwidth, pace and codec costs.
 2. For every candidate, step time = compute time + overhead. The overhead is the one measured
-   while this candidate was in use under the present bandwidth, or else the model's.
+   when this candidate was in use at a like bandwidth, or else the model's.
 3. Progress per second = statistical efficiency / step time. Of all candidates within a small
    tolerance of the best, the least lossy is wanted: dense whenever dense hides behind compute.
 4. Change to it at once after a change of bandwidth; otherwise only when it is wanted for some
-   steps in a row, and to a less lossy one only if it would still do with less bandwidth.
+   steps in a row (twice as many after every such change), when the present one is clearly
+   slower, or when a less lossy one would still do with less bandwidth.
 
 Measured beats modelled, so a mistaken prediction costs two steps and is not repeated: the
 controller cannot swing between two candidates whose predictions contradict each other.
@@ -31,14 +32,18 @@ from netsenseml.transport import link_bytes
 
 __all__ = ["Candidate", "Controller"]
 
-_MEMORY = 5  # overhead samples kept per candidate
-_EXPIRY = 200  # steps after which an unused measurement is forgotten
+_MEMORY = 16  # overhead samples kept per candidate
+_NEWEST = 9  # of those taken at a like bandwidth, how many count
+_LIKE = 1.5  # factor within which bandwidths are alike
+_EXPIRY = 200  # steps after which a measurement is forgotten
 _ALERT = 4  # steps after a change of bandwidth in which no patience is asked
 _PROBE_AFTER = 6  # quiet steps before the first probe step
 _PROBE_EVERY = 64
 _PROBE_COST = 0.15  # progress of one step that a larger message may cost
 _PATIENCE_FASTER = 2
 _PATIENCE_FINER = 3
+_PATIENCE_MAX = 32
+_SLACK = 0.02  # further progress per second given up before a codec is left for a faster one
 
 
 @dataclass(frozen=True)
@@ -91,10 +96,10 @@ class Controller(Policy):
         self._costs = CodecCosts()
         self._current = start
         self._reason = "start small: nothing is known of the network yet"
-        self._measured: dict[str, list[float]] = {}
-        self._used_at: dict[str, int] = {}
+        self._measured: dict[str, list[list[float]]] = {}  # [step, bandwidth, overhead]
         self._wanted = ""
         self._wanted_for = 0
+        self._patience = 1
         self._alert = 0
         self._in_use = 0
         self._step = 0
@@ -126,11 +131,9 @@ class Controller(Policy):
         )
         if changed:
             # Right after a change of codec, a new bandwidth says as much of the codec as of the
-            # network: what is remembered of other codecs stays.
+            # network.
             if self._in_use > 2:
-                self._measured.clear()
-            else:
-                self._measured.pop(self._current, None)
+                self._patience = 1
             self._alert = _ALERT
         self._remember(min(row.overhead_s for row in rows))
         self._in_use += 1
@@ -144,13 +147,20 @@ class Controller(Policy):
         self._alert = max(0, self._alert - 1)
 
     def _remember(self, overhead: float) -> None:
-        for key in [k for k, at in self._used_at.items() if self._step - at > _EXPIRY]:
-            self._measured.pop(key, None)
-            del self._used_at[key]
-        self._used_at[self._current] = self._step
+        if self._link.bandwidth is None:
+            return
         history = self._measured.setdefault(self._current, [])
-        history.append(overhead)
+        history.append([self._step, self._link.bandwidth, overhead])
         del history[:-_MEMORY]
+
+    def _recall(self, key: str, bandwidth: float) -> float | None:
+        """The overhead of a candidate as measured at a like bandwidth, if it was."""
+        seen = [
+            overhead
+            for step, rate, overhead in self._measured.get(key, [])
+            if self._step - step <= _EXPIRY and 1 / _LIKE <= rate / bandwidth <= _LIKE
+        ]
+        return statistics.median_low(seen[-_NEWEST:]) if len(seen) >= 2 else None
 
     def _choose(self, groups: Sequence[Group], world: int) -> None:
         net = Network(
@@ -164,23 +174,25 @@ class Controller(Policy):
         best = max(score.values())
         floor = best * (1 - self._tolerance)
         wanted = next(key for key in self._order if score[key] >= floor)
-        if wanted == self._current:
+        finer = self._order.index(wanted) < self._order.index(self._current)
+        slow = score[self._current] < best * (1 - self._tolerance - _SLACK)
+        if wanted == self._current or not (finer or slow or self._alert):
             self._stay(net, "best expected progress")
             if not self._alert and self._quiet >= self._next_probe:
                 self._probe(groups, net)
             return
-        finer = self._order.index(wanted) < self._order.index(self._current)
-        faster = score[wanted] > score[self._current] * (1 + self._tolerance)
-        if finer and not self._alert and not faster:
+        if finer and not self._alert and not slow:
             poor = dataclasses.replace(net, bandwidth=net.bandwidth * (1 - self._caution))
             if self._score(wanted, groups, poor) < floor:
                 self._stay(net, f"{wanted} would do, but without reserve")
                 return
         self._wanted_for = self._wanted_for + 1 if self._wanted == wanted else 1
         self._wanted = wanted
-        patience = _PATIENCE_FASTER if faster else _PATIENCE_FINER
+        patience = self._patience * (_PATIENCE_FASTER if slow else _PATIENCE_FINER)
         if self._alert or self._wanted_for >= patience:
-            gain = "more progress" if faster else "less loss at the same speed"
+            if not self._alert:
+                self._patience = min(2 * self._patience, _PATIENCE_MAX)
+            gain = "more progress" if slow else "less loss at nearly the same speed"
             self._switch(wanted, net, gain)
 
     def _probe(self, groups: Sequence[Group], net: Network) -> None:
@@ -222,10 +234,8 @@ class Controller(Policy):
     def _score(self, key: str, groups: Sequence[Group], net: Network) -> float:
         """Expected progress per second."""
         candidate = self._candidates[key]
-        history = self._measured.get(key, [])
-        if len(history) >= 2:
-            overhead = statistics.median_low(history)
-        else:
+        overhead = self._recall(key, net.bandwidth)
+        if overhead is None:
             overhead = overhead_s(candidate.codec, self._costs.rates(key), groups, net)
         return candidate.efficiency / max(1e-9, net.compute_s + overhead)
 
@@ -236,10 +246,10 @@ class Controller(Policy):
             "costs": self._costs.state_dict(),
             "current": self._current,
             "reason": self._reason,
-            "measured": {key: list(history) for key, history in self._measured.items()},
-            "used_at": dict(self._used_at),
+            "measured": {key: [list(x) for x in xs] for key, xs in self._measured.items()},
             "wanted": self._wanted,
             "wanted_for": self._wanted_for,
+            "patience": self._patience,
             "alert": self._alert,
             "in_use": self._in_use,
             "step": self._step,
@@ -254,9 +264,9 @@ class Controller(Policy):
         self._costs.load_state_dict(saved["costs"])
         self._current = str(saved["current"])
         self._reason = str(saved["reason"])
-        self._measured = {key: list(history) for key, history in saved["measured"].items()}
-        self._used_at = {key: int(at) for key, at in saved["used_at"].items()}
+        self._measured = {key: [list(x) for x in xs] for key, xs in saved["measured"].items()}
         self._wanted, self._wanted_for = str(saved["wanted"]), int(saved["wanted_for"])
+        self._patience = int(saved["patience"])
         self._alert, self._in_use = int(saved["alert"]), int(saved["in_use"])
         self._step = int(saved["step"])
         self._quiet, self._next_probe = int(saved["quiet"]), int(saved["next_probe"])

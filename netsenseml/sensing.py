@@ -129,7 +129,10 @@ class LinkSense:
             self.bandwidth = max(sample, self.bandwidth or 0.0)
             self._samples = [point]
             return first or sample == self.bandwidth
-        low, high = self.bandwidth * (1 - self._band), self.bandwidth / (1 - self._band)
+        # The less of the time went into bytes, the more its jitter is magnified.
+        transfer_s = point[0] / sample
+        band = min(0.75, self._band * point[2] / transfer_s)
+        low, high = self.bandwidth * (1 - band), self.bandwidth / (1 - band)
         if low <= sample <= high:
             self._outside.clear()
             self._samples.append(point)

@@ -96,7 +96,7 @@ class HookState:
         except PeerFailure:
             raise
         except BaseException as error:
-            self._transport.board.report(error, self._step)
+            self._transport.board.report(error, self._transport.step)
             raise
 
     def _on_bucket(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:

@@ -67,19 +67,33 @@ class HalfCodec(ReduceCodec):
         scale = self._scale.factor / step.world
         source = job.source()
         wire = job.take("half", source.numel(), self.wire_dtype)
+        part = job.take("chunk", min(CHUNK, source.numel()), source.dtype)
+        self.round(source, wire, scale, part, subtract=job.feedback is not None)
+        return wire
+
+    def round(
+        self,
+        source: torch.Tensor,
+        wire: torch.Tensor,
+        scale: float,
+        part: torch.Tensor,
+        subtract: bool = False,
+    ) -> None:
+        """``wire = half(source * scale)``; with ``subtract`` take what was sent off ``source``.
+
+        ``part`` is scratch of shape (min(n, CHUNK),) and of the dtype of ``source``.
+        """
         if source.device.type != "cpu":
             wire.copy_(source * scale)
-            if job.feedback is not None:
+            if subtract:
                 source.sub_(wire.to(source.dtype) / scale)
-            return wire
-        part = job.take("chunk", min(CHUNK, source.numel()), source.dtype)
+            return
         for begin in range(0, source.numel(), CHUNK):
             values = source[begin : begin + CHUNK]
             product = torch.mul(values, scale, out=part[: values.numel()])
             rounded = wire[begin : begin + CHUNK].copy_(product)
-            if job.feedback is not None:
+            if subtract:
                 values.sub_(product.copy_(rounded).div_(scale))
-        return wire
 
     def decode(self, job: Job, total: torch.Tensor, step: StepContext) -> bool:
         peak = float(peak_of(total))

@@ -21,6 +21,7 @@ from netsenseml.codecs.base import Codec, Job, StepContext
 from netsenseml.codecs.half import CHUNK
 from netsenseml.layout import Group
 from netsenseml.methods import Method, fixed
+from netsenseml.native import kernels
 from netsenseml.options import Options, bounded
 from netsenseml.transport import Transfer
 
@@ -57,6 +58,10 @@ def quantize(
     part : tensor of the dtype of ``source``, shape (at least ``CHUNK``,)
         Scratch that stays in cache.
     """
+    native = kernels()
+    if native is not None and source.device.type == "cpu" and source.dtype == torch.float32:
+        native.quantize(source, block, scales, codes)
+        return
     step = max(1, CHUNK // block)
     for first in range(0, scales.numel(), step):
         count = min(step, scales.numel() - first)
@@ -64,8 +69,11 @@ def quantize(
         work = torch.abs(piece, out=part[: piece.numel()]).view(count, block)
         peak = work.amax(1)
         scales[first : first + count] = peak / 127
-        inverse = torch.where(peak > 0, 127 / peak, torch.zeros_like(peak))
+        usable = (peak > 0) & torch.isfinite(peak)
+        inverse = torch.where(usable, 127 / peak, torch.zeros_like(peak))
         torch.mul(piece.view(count, block), inverse.unsqueeze(1), out=work)
+        if not bool(usable.all()):
+            work[~usable] = 0  # the scale flags the block; its codes do not matter
         codes[first * block : (first + count) * block].copy_(work.view(-1).round_())
 
 

@@ -1,8 +1,10 @@
 """``netsense``: per step, on all ranks alike, the least lossy codec that the network hides.
 
 The candidates, from least to most lossy, with the progress one of their steps is expected to
-make relative to a dense step. The discounts are small on purpose: with error feedback the loss per
-step is small, and they decide only between codecs of nearly equal speed.
+make relative to a dense step. What trains clearly worse than dense within a few hundred steps
+(top-k below 10 %, ranks below 4) is left out by default; docs/methods.md shows the measurement.
+The discounts are small on purpose: with error feedback the loss per step is small, and they decide
+only between codecs of nearly equal speed.
 """
 
 from __future__ import annotations
@@ -22,15 +24,15 @@ from netsenseml.options import Options, bounded, choice
 __all__ = ["METHOD", "NetSenseOptions", "build"]
 
 _TOPK = (
-    (0.25, 0.995),
-    (0.1, 0.99),
-    (0.05, 0.97),
-    (0.025, 0.93),
-    (0.01, 0.85),
-    (0.005, 0.75),
+    (0.25, 0.99),
+    (0.1, 0.975),
+    (0.05, 0.94),
+    (0.025, 0.9),
+    (0.01, 0.8),
+    (0.005, 0.7),
     (0.001, 0.5),
 )
-_LOW_RANK = ((4, 0.985), (2, 0.975), (1, 0.96))
+_LOW_RANK = ((16, 0.993), (8, 0.987), (4, 0.96), (2, 0.9), (1, 0.7))
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,8 @@ class NetSenseOptions(Options):
         Strongest top-k ratio it may choose.
     low_rank : bool
         ``powersgd`` and ``lowrank`` are candidates too.
+    min_rank : int
+        Smallest rank they may have.
     tolerance : float
         Progress per second it gives up for a less lossy codec.
     caution : float
@@ -53,8 +57,9 @@ class NetSenseOptions(Options):
         Carry what was not sent over to the next step, across all codecs.
     """
 
-    min_ratio: float = bounded(0.05, 0.0, 1.0, above=True)
+    min_ratio: float = bounded(0.1, 0.0, 1.0, above=True)
     low_rank: bool = True
+    min_rank: int = bounded(4, 1, 16)
     tolerance: float = bounded(0.02, 0.0, 0.5)
     caution: float = bounded(0.1, 0.0, 0.9)
     values: str = choice("fp16", "bf16", "fp32")
@@ -76,7 +81,7 @@ def build(chosen: NetSenseOptions) -> Controller:
     ]
     start = candidates[-1].key
     if chosen.low_rank:
-        for rank, value in _LOW_RANK:
+        for rank, value in (pair for pair in _LOW_RANK if pair[0] >= chosen.min_rank):
             candidates.append(Candidate(f"lowrank:{rank}", LowRank(rank), value))
             candidates.append(Candidate(f"powersgd:{rank}", PowerSGD(rank), value - 0.001))
     candidates.sort(key=lambda candidate: -candidate.efficiency)

@@ -10,9 +10,10 @@ import torch
 
 from netsenseml.bits import pack_bits, unpack_bits
 from netsenseml.codecs.base import GatherCodec, Job, StepContext
+from netsenseml.codecs.half import CHUNK
 from netsenseml.layout import Group
 
-__all__ = ["SignCodec", "negative_bits"]
+__all__ = ["SignCodec", "l1_norm", "negative_bits"]
 
 
 def negative_bits(source: torch.Tensor, out: torch.Tensor) -> None:
@@ -21,6 +22,18 @@ def negative_bits(source: torch.Tensor, out: torch.Tensor) -> None:
         np.less(source.numpy(), 0, out=out.numpy())
     else:
         torch.lt(source, 0, out=out)
+
+
+def l1_norm(source: torch.Tensor) -> torch.Tensor:
+    """Sum of magnitudes, shape (); cache-sized pieces need no temporary of full size."""
+    if source.numel() <= CHUNK or source.device.type != "cpu":
+        return source.abs().sum()
+    work = torch.empty(CHUNK, dtype=source.dtype)
+    total = torch.zeros((), dtype=source.dtype)
+    for begin in range(0, source.numel(), CHUNK):
+        piece = source[begin : begin + CHUNK]
+        total += torch.abs(piece, out=work[: piece.numel()]).sum()
+    return total
 
 
 class SignCodec(GatherCodec):

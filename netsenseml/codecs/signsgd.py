@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from netsenseml.codecs.signs import SignCodec
+from netsenseml.codecs.signs import SignCodec, l1_norm
 from netsenseml.methods import Method, fixed
 from netsenseml.options import Options
 
@@ -41,7 +41,7 @@ class SignSgd(SignCodec):
         self, parts: list[torch.Tensor], negative: list[torch.Tensor], scales: torch.Tensor
     ) -> None:
         for row, part in zip(scales, parts, strict=True):
-            row[0] = part.abs().sum() / max(1, part.numel())
+            row[0] = l1_norm(part) / max(1, part.numel())
 
     def values(self, scales: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return scales[:, 0], -scales[:, 0]

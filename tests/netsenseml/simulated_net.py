@@ -47,6 +47,7 @@ class SimulatedRing:
     late_s: Callable[[int, int], float] = lambda step, rank: 0.0
     jitter: float = 0.02
     share: dict[str, float] = field(default_factory=lambda: {"gather": 0.92, "reduce": 0.97})
+    ramp: float = 1.0
     encode_s_per_byte: float = 4e-10
     decode_s_per_byte: float = 3e-10
     step_s: list[float] = field(default_factory=list)
@@ -68,7 +69,7 @@ class SimulatedRing:
             else (2 * (n - 1) * nbytes // n, 2 * n - 2)
         )
         rate = self.rate_mbps(step) / 8e-6 * self.share.get(kind, 0.95)
-        ramp_s = self.message_s * math.log2(1 + moved / n / 60_000)
+        ramp_s = self.ramp * self.message_s * math.log2(1 + moved / n / 60_000)
         return (rounds * self.message_s + moved / rate + ramp_s) * self._noise()
 
     def run(self, steps: int) -> None:
@@ -104,17 +105,17 @@ class SimulatedRing:
         for plan in plans:
             for transfer in plan[1:]:
                 later += self._collective_s(transfer.kind, transfer.nbytes, step)
-        for plan in plans:
-            for transfer in plan:
-                n = self.world
-                moved += (
-                    (n - 1) * transfer.nbytes
-                    if transfer.kind == "gather"
-                    else 2 * (n - 1) * transfer.nbytes // n
-                )
-        per = {"gather": self.world - 1}.get(plans[0][0].kind, 2 * self.world - 2)
+        for transfer in (transfer for plan in plans for transfer in plan):
+            n = self.world
+            moved += {
+                "gather": (n - 1) * transfer.nbytes,
+                "exchange": (n - 1) * transfer.nbytes // n,
+            }.get(transfer.kind, 2 * (n - 1) * transfer.nbytes // n)
+        per = {"gather": self.world - 1, "exchange": 1}.get(plans[0][0].kind, 2 * self.world - 2)
         separate = starts[1] + slowest > ends[0]
-        rounds = per * (2 if separate else 1) + (per if later else 0)
+        rounds = per * (2 if separate else 1)
+        if later:
+            rounds += self.world - 1 if plans[0][-1].kind == "gather" else 2 * self.world - 2
         decoding = self.decode_s_per_byte * dense
         total = end + later + decoding
         rows = []

@@ -25,10 +25,10 @@ WEAK: dict[str, dict[str, Any]] = {
 def replicas(rank: int, world: int) -> dict[str, Any]:
     outcome = {}
     for method in netsenseml.methods():
-        model = DistributedDataParallel(mlp(), bucket_cap_mb=0.01)
+        model = DistributedDataParallel(mlp(width=48), bucket_cap_mb=0.012)
         records: list[netsenseml.StepRecord] = []
         netsenseml.register(model, method, on_step=records.append)
-        losses = train(model, batches(rank), 50)
+        losses = train(model, batches(rank, size=8), 50)
         outcome[method] = (flat(model), losses, records)
     return outcome
 
@@ -40,7 +40,7 @@ def test_replicas_stay_bit_identical_and_learn(world: int) -> None:
         for other in results[1:]:
             assert torch.equal(weights, other[method][0]), method
         losses = [sum(values) for values in zip(*(r[method][1] for r in results), strict=True)]
-        assert sum(losses[-5:]) < 0.9 * sum(losses[:5]), method
+        assert sum(losses[-10:]) < 0.95 * sum(losses[:10]), method
         assert [record.step for record in records] == list(range(50))
         assert all(record.method == method for record in records)
         assert all(record.wire_bytes > 0 for record in records)

@@ -1,0 +1,60 @@
+"""``python -m netsenseml bench``: what the codecs cost on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+__all__ = ["main"]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m netsenseml")
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    bench = verbs.add_parser("bench", help="speed of the codecs against plain torch operators")
+    bench.add_argument("--json", action="store_true", help="print one JSON object")
+    bench.add_argument("--numel", type=int, default=11_700_000, help="floats (default: ResNet18)")
+    bench.add_argument("--repeats", type=int, default=7, help="measurements of each pair")
+    verbs.add_parser("methods", help="list the methods and their options")
+    chosen = parser.parse_args(arguments)
+    if chosen.verb == "methods":
+        return _methods()
+    if chosen.numel < 100_000 or chosen.repeats < 1:
+        print("bench: --numel must be at least 100000 and --repeats at least 1", file=sys.stderr)
+        return 1
+    return _bench(chosen.numel, chosen.repeats, chosen.json)
+
+
+def _methods() -> int:
+    import netsenseml
+
+    for name in netsenseml.methods():
+        print(f"{name:15s} {netsenseml.options(name)()}")
+    return 0
+
+
+def _bench(numel: int, repeats: int, as_json: bool) -> int:
+    import torch
+
+    from netsenseml.bench import run
+
+    devices = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+    results = [run(numel, repeats, device) for device in devices]
+    if as_json:
+        print(json.dumps({"results": results}, allow_nan=False, indent=1))
+        return 0
+    for result in results:
+        print(f"{result['device']}, {numel} floats, {result['threads']} thread")
+        for row in result["comparisons"]:
+            print(
+                f"  {row['name']:18s} {row['seconds'] * 1e3:8.1f} ms  {row['ratio']:6.2f} x "
+                f"{row['reference']} (wanted {row['wanted_ratio']:g})"
+            )
+        print(f"  index bits per value at 1 %: {result['index_bits_at_1_percent']:.2f}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,57 @@
+// A single-pass kernel for the host. It computes exactly what the torch fallback computes; the
+// fallback needs several trips through memory where this needs one.
+#include <torch/extension.h>
+
+#include <cmath>
+#include <cstdint>
+
+namespace {
+
+void check(const torch::Tensor& t, torch::ScalarType kind, const char* name) {
+  TORCH_CHECK(t.device().is_cpu() && t.is_contiguous() && t.scalar_type() == kind, name,
+              ": expected a contiguous host tensor of type ", toString(kind));
+}
+
+// scales[b] = max|x| / 127 and codes = round_to_even(x * (127 / max|x|)) for each block.
+void quantize(const torch::Tensor& source, int64_t block, torch::Tensor scales,
+              torch::Tensor codes) {
+  check(source, torch::kFloat, "source");
+  check(scales, torch::kFloat, "scales");
+  check(codes, torch::kChar, "codes");
+  TORCH_CHECK(source.numel() == scales.numel() * block && codes.numel() == source.numel(),
+              "quantize: sizes do not match");
+  const float* x = source.data_ptr<float>();
+  float* scale = scales.data_ptr<float>();
+  int8_t* code = codes.data_ptr<int8_t>();
+  const float limit = INFINITY;
+  for (int64_t b = 0; b < scales.numel(); ++b, x += block, code += block) {
+    int32_t top = 0;  // the bits of non-negative floats are ordered like the floats, NaN on top
+    for (int64_t i = 0; i < block; ++i) {
+      int32_t bits;
+      __builtin_memcpy(&bits, x + i, 4);
+      bits &= 0x7fffffff;
+      top = bits > top ? bits : top;
+    }
+    float peak;
+    __builtin_memcpy(&peak, &top, 4);
+    scale[b] = peak / 127;
+    const float inverse = peak > 0 && peak <= limit ? 127 / peak : 0;
+    if (!(peak < limit)) {
+      for (int64_t i = 0; i < block; ++i) code[i] = 0;
+      continue;
+    }
+    const float magic = 12582912.0f;  // adding it rounds to an integer, ties to even
+    for (int64_t i = 0; i < block; ++i) {
+      const float shifted = x[i] * inverse + magic;
+      int32_t bits;
+      __builtin_memcpy(&bits, &shifted, 4);
+      code[i] = static_cast<int8_t>(bits);
+    }
+  }
+}
+
+}  // namespace
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  m.def("quantize", &quantize, "Quantize blocks to int8");
+}

@@ -1,0 +1,83 @@
+"""The benchmark reports what it promises; the C++ kernel equals its fallback."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from netsenseml.__main__ import main
+from netsenseml.codecs.half import CHUNK
+from netsenseml.codecs.int8 import dequantize, quantize
+
+
+def test_bench_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "--json", "--numel", "300000", "--repeats", "3"]) == 0
+    (result, *_) = json.loads(capsys.readouterr().out)["results"]
+    assert result["index_bits_at_1_percent"] <= 12
+    names = {row["name"] for row in result["comparisons"]}
+    assert {"topk encode 0.01", "fp16 encode", "int8 encode", "sign encode"} <= names
+    assert all(row["seconds"] > 0 for row in result["comparisons"])
+
+
+def test_bench_refuses_nonsense(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "--numel", "5"]) == 1
+    assert "--numel must be at least" in capsys.readouterr().err
+
+
+def test_methods_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["methods"]) == 0
+    assert "TopKOptions(ratio=0.1" in capsys.readouterr().out
+
+
+def blocks_of_everything() -> torch.Tensor:
+    generator = torch.Generator().manual_seed(0)
+    source = torch.randn(256 * 40, generator=generator)
+    source[:256] = 0
+    source[256] = float("inf")
+    source[512] = float("nan")
+    source[768:1024] *= 1e-42
+    source[1024:1280] = torch.arange(-128, 128) * 0.5  # ties
+    return source
+
+
+def test_quantizing_is_within_half_a_code() -> None:
+    source = blocks_of_everything()[768:]
+    scales, codes = torch.empty(37), torch.empty(source.numel(), dtype=torch.int8)
+    quantize(source, 256, scales, codes, torch.empty(CHUNK))
+    back = dequantize(scales, codes, 256, torch.empty_like(source))
+    error = (back - source).view(-1, 256).abs().amax(1)
+    assert bool((error <= 0.5001 * scales + 1e-40).all())
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("c++") is None, reason="no C++ compiler")
+def test_native_equals_fallback() -> None:
+    code = """
+import sys, torch
+sys.path.insert(0, sys.argv[1])
+from test_bench_and_native import blocks_of_everything
+from netsenseml.codecs.int8 import quantize
+source = blocks_of_everything()
+scales, codes = torch.empty(40), torch.empty(source.numel(), dtype=torch.int8)
+quantize(source, 256, scales, codes, torch.empty(1 << 16))
+print(scales.view(torch.int32).tolist(), codes.tolist())
+"""
+    outputs = []
+    for native in ("0", "1"):
+        environment = {**os.environ, "NETSENSEML_NATIVE": native}
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", code, os.path.dirname(__file__)],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=400,
+            check=True,
+        )
+        outputs.append(done.stdout.splitlines()[-1])
+    assert outputs[0] == outputs[1]

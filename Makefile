@@ -29,20 +29,24 @@ help: ## this page
 	@printf '\nPYTHON=…  the Python (3.10 or newer) that .venv is made with; now: %s\n' '$(PYTHON)'
 	@printf 'ARGS=…    more options for the program that the target runs\n'
 
-.PHONY: setup
-setup: ## packages, .venv and guest kernel; the other targets do it by themselves
-	@command -v $(PYTHON) > /dev/null || { echo "error: no $(PYTHON) here; as root, run:\
+.PHONY: python venv
+python:
+	@command -v '$(PYTHON)' > /dev/null || { echo "error: no $(PYTHON) here; as root, run:\
 	 apt-get install -y python3 python3-venv" >&2; exit 1; }
+
+venv: python # enough for what boots no guest
+	@$(PYTHON) -m testbed.setup python
+
+.PHONY: setup
+setup: python ## packages, guest kernel and .venv; the other targets do it by themselves
 	@$(PYTHON) -m testbed.setup
 
 .PHONY: doctor
-doctor: ## what works on this machine, and what mends the rest
-	@command -v $(PYTHON) > /dev/null || { echo "error: no $(PYTHON) here; as root, run:\
-	 apt-get install -y python3 python3-venv" >&2; exit 1; }
+doctor: python ## what works on this machine, and what mends the rest
 	@$(PYTHON) -m testbed doctor $(ARGS)
 
 .PHONY: experiment
-experiment: ## SCENARIO=congested: run it, write results/congested/latest/
+experiment: python ## SCENARIO=congested: run it, write results/congested/latest/
 	@$(PYTHON) -m experiments.precheck "$$SCENARIO"
 	@$(MAKE) --no-print-directory setup
 	@$(AS_USER) $(PY) -m experiments run "$$SCENARIO" $(ARGS)
@@ -55,7 +59,7 @@ reproduce: ## (not built yet) the paper's figures
 report: ## RUN=results/congested/latest: tables, pictures and page of a run again
 	@[ -n "$${RUN:=$$SCENARIO}" ] || { echo "error: RUN=… is missing: a run's folder, or a\
 	 scenario's name for its latest run" >&2; exit 1; }
-	@$(MAKE) --no-print-directory setup
+	@$(MAKE) --no-print-directory venv
 	@$(AS_USER) $(PY) -m experiments report "$${RUN:-$$SCENARIO}" $(ARGS)
 
 notebook: ## (not built yet) results/analysis.ipynb, executed
@@ -63,7 +67,7 @@ sweep reproduce notebook:
 	@echo "error: make $@ is not built yet" >&2; exit 1
 
 .PHONY: bench
-bench: setup ## speed of the library's codecs and of the testbed
+bench: venv ## speed of the library's codecs and of the testbed
 	@$(AS_USER) $(PY) -m netsenseml bench $(ARGS)
 
 .PHONY: test
@@ -71,7 +75,7 @@ test: setup ## all tests that this machine can run (ARGS='-k clock', …)
 	@$(AS_USER) $(PY) -m pytest $(ARGS)
 
 .PHONY: lint
-lint: setup ## ruff and mypy
+lint: venv ## ruff and mypy
 	@$(AS_USER) $(PY) -m ruff check .
 	@$(AS_USER) $(PY) -m ruff format --check .
 	@$(AS_USER) $(PY) -m mypy

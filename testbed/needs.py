@@ -89,7 +89,7 @@ def source_package(release: dict[str, str] | None = None) -> str:
 def needs() -> list[Need]:
     """Return all that set-up and a run on the virtual clock take, beside Python packages."""
     found = [
-        Need("util-linux", "namespaces", ("setpriv", "setarch", "nsenter", "unshare")),
+        Need("util-linux", "namespaces", ("setpriv", "setarch", "nsenter", "unshare", "taskset")),
         Need("mininet", "hosts", ("mnexec",)),
         Need("iproute2", "links and shaping", ("ip", "tc")),
         Need("iperf3", "cross traffic", ("iperf3",)),

@@ -1,8 +1,8 @@
 """Put on this machine what a run needs, once: ``python3 -m testbed.setup``.
 
 Three steps, each skipped when its result is there: Debian packages (root only, for nothing but
-apt-get), the virtual environment ``.venv``, the guest kernel. Only the standard library is used,
-and any Python that can read this file may start it.
+apt-get), the guest kernel, the virtual environment ``.venv``. With the word ``python`` only the
+last. Only the standard library is used, and any Python that can read this file may start it.
 """
 
 from __future__ import annotations
@@ -36,13 +36,15 @@ class SetupError(Exception):
     """The machine cannot be set up; the text says in one line why and what mends it."""
 
 
-def set_up(root: Path = ROOT) -> None:
+def set_up(root: Path = ROOT, *, guest: bool = True) -> None:
     """Install whatever is missing.
 
     Parameters
     ----------
     root
         The checkout; ``.venv`` is made in it from its ``constraints.txt``.
+    guest
+        Whether guests will run; without, Python packages are enough.
 
     Raises
     ------
@@ -54,11 +56,12 @@ def set_up(root: Path = ROOT) -> None:
             f"Python {sys.version.split()[0]} is too old: 3.10 or newer is needed;"
             " name another one by PYTHON=…"
         )
-    install_packages(packages(missing(needs())))
+    install_packages(packages(missing(need for need in needs() if guest or need.modules)))
     _leave_root()
+    if guest:
+        build_kernel()  # first: where its source does not fit, nothing else is worth the wait
     with _locked(root):
         make_venv(root)
-    build_kernel()
 
 
 # -- Debian packages -----------------------------------------------------------------------
@@ -203,19 +206,24 @@ def _watched(
     if process.returncode:
         said = [line for line in lines if line.startswith(("E: ", "ERROR: ", "Error: "))]
         last = said or [line for line in lines if line][-1:] or ["it said nothing"]
-        name = " ".join(Path(command[0]).name if i == 0 else w for i, w in enumerate(command[:4]))
-        raise SetupError(f"`{name} …` failed: {'; '.join(last)}")
+        name = " ".join([Path(command[0]).name, *command[1:4]])
+        hint = " (Ubuntu: is universe enabled?)" if "Unable to locate" in last[0] else ""
+        raise SetupError(f"`{name} …` failed: {'; '.join(last)}{hint}")
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Set the machine up and return the exit status: 0, or 1 after one line that says why."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words not in ([], ["python"]):
+        print(f"error: expected nothing or 'python'; got '{' '.join(words)}'", file=sys.stderr)
+        return 1
     try:
-        set_up()
+        set_up(guest=not words)
     except SetupError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except OSError as error:
-        print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
+        print(f"error: {error.filename or ROOT}: {error.strerror}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130

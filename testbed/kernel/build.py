@@ -128,7 +128,7 @@ def _build(source: Path, target: Path, progress: Callable[[str, float | None], N
             _run(["tar", "-xf", str(source)], Path(folder), out, log)
             tree = next(path for path in Path(folder).iterdir() if path.is_dir())
             for patch in sorted(PATCHES.glob("*.patch")):
-                _run(["patch", "-p1", "-i", str(patch)], tree, out, log)
+                _apply(patch, source, tree, out, log)
             progress("configuring the guest kernel", None)
             _run(["make", "tinyconfig"], tree, out, log)
             with open(tree / ".config", "a") as config:
@@ -141,6 +141,16 @@ def _build(source: Path, target: Path, progress: Callable[[str, float | None], N
         staged = target.with_suffix(".new")
         shutil.copy2(tree / "linux", staged)
         os.replace(staged, target)
+
+
+def _apply(patch: Path, source: Path, tree: Path, out, log: Path) -> None:
+    try:
+        _run(["patch", "-p1", "-i", str(patch)], tree, out, log)
+    except KernelError:
+        raise KernelError(
+            f"{patch.name} does not fit {source.name}, see {log}; put Debian 12's"
+            " linux-source-6.1.tar.xz (package linux-source-6.1) into /usr/src"
+        ) from None
 
 
 def _check_options(config: Path) -> None:

@@ -158,6 +158,7 @@ class _Trainer:
         self.optimizer.zero_grad(set_to_none=False)
         loss.backward()
         record = self.state.finish_step()
+        assert record is not None
         self.optimizer.step()
         self.schedule.step()
         self.accelerator.optimizer()

@@ -17,6 +17,7 @@ import sys
 import time
 import traceback
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from . import namespaces
 from .calibration import deviations, probe_path
 from .counters import read_counters
 from .crosstraffic import SERVER_LEAD_S, CrossTraffic
+from .limits import limit_host
 from .ranks import RankProcess, start_rank
 from .shaping import Shaper
 from .timeline import Timeline
@@ -129,14 +131,13 @@ class Cell:
         """Put the samples, link changes, faults and flows on the timeline."""
         self.timeline.every(SAMPLE_S, self._sample)
         for event in self.spec["events"]:
-            self.timeline.at(event["at_s"], lambda at_s, event=event: self._event(at_s, event))
+            self.timeline.at(event["at_s"], partial(self._event, event))
         for number, flow in enumerate(self.traffic.flows):
             start = max(flow.start_s, SERVER_LEAD_S)
-            self.timeline.at(start - SERVER_LEAD_S, lambda _, n=number: self.traffic.listen(n))
-            self.timeline.at(start, lambda at_s, n=number: self._flow(at_s, n, "start"))
+            self.timeline.at(start - SERVER_LEAD_S, partial(self._listen, number))
+            self.timeline.at(start, partial(self._flow, number, "start"))
             if flow.duration_s is not None:
-                end = start + flow.duration_s
-                self.timeline.at(end, lambda at_s, n=number: self._flow(at_s, n, "stop"))
+                self.timeline.at(start + flow.duration_s, partial(self._flow, number, "stop"))
 
     def _log(self, file: Any, record: dict[str, Any]) -> None:
         file.write(json.dumps(record, allow_nan=False) + "\n")
@@ -164,7 +165,7 @@ class Cell:
         self._links.write("\n".join(lines) + "\n")
         self._links.flush()
 
-    def _event(self, at_s: float, event: dict[str, Any]) -> None:
+    def _event(self, event: dict[str, Any], at_s: float) -> None:
         kind = event["kind"]
         where = event.get("link") or event["host"]
         if kind == "link":
@@ -182,15 +183,18 @@ class Cell:
         else:
             rank = self.topology.rank_hosts().index(where)
             self.ranks[rank].signal(signal.SIGSTOP)
-            self.timeline.at(at_s + event["duration_s"], lambda at: self._resume(at, where, rank))
+            self.timeline.at(at_s + event["duration_s"], partial(self._resume, where, rank))
             detail = {"rank": rank, "duration_s": event["duration_s"]}
         self._record_event(at_s, kind, where, detail)
 
-    def _resume(self, at_s: float, host: str, rank: int) -> None:
+    def _resume(self, host: str, rank: int, at_s: float) -> None:
         self.ranks[rank].signal(signal.SIGCONT)
         self._record_event(at_s, "host-resumed", host, {"rank": rank})
 
-    def _flow(self, at_s: float, number: int, what: str) -> None:
+    def _listen(self, number: int, at_s: float) -> None:
+        self.traffic.listen(number)
+
+    def _flow(self, number: int, what: str, at_s: float) -> None:
         getattr(self.traffic, what)(number)
         flow = self.traffic.flows[number]
         name = f"{number} {flow.source}>{flow.sink}"
@@ -212,6 +216,7 @@ class Cell:
         """Fork every rank into its host."""
         from .net import interface
 
+        hosts = {host.name: host for host in self.topology.hosts}
         for rank, host in enumerate(self.topology.rank_hosts()):
             context = {
                 "rank": rank,
@@ -226,6 +231,7 @@ class Cell:
                 lambda where: program.run(self.spec, prepared, where),
                 context,
             )
+            limit_host(hosts[host], [process.child.pid])
             self.ranks.append(process)
             self.selector.register(process.child.channel, selectors.EVENT_READ, process)
 

@@ -211,7 +211,7 @@ class Shaper:
 
     def change(self, names: list[str], changes: Mapping[str, float | bool]) -> None:
         """Change directions in place, keeping what is queued, and read them back."""
-        shape_changes = {key: value for key, value in changes.items() if key != "up"}
+        shape_changes: dict[str, Any] = {k: v for k, v in changes.items() if k != "up"}
         lines = []
         for name in names:
             old = self.directions[name]

@@ -18,12 +18,12 @@ NETWORK = {"topologies", "testbed"}
 
 # Modules of experiments by what they are part of; folders end with a dot.
 PARTS = {
-    "neutral": {"", "atomic", "devices", "devices.", "errors", "runs", "style"},
+    "neutral": {"", "atomic", "datasets", "devices", "devices.", "errors", "runs", "style"},
     "analysis": {
         "analysis", "canvas", "output", "overview", "plots", "records", "report", "sensing",
         "stats",
     },
-    "rank": {"rank", "workloads", "workloads."},
+    "rank": {"accelerator", "rank", "workloads", "workloads."},
     "harness": {"harness", "manifest", "methods", "mistakes", "precheck", "progress", "scenario"},
     "shell": {"__main__", "commands."},
 }  # fmt: skip

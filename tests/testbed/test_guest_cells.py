@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from guest_cells import cell_spec, records, run_cell
 
+from topologies import Topology
+
 pytestmark = pytest.mark.guest
 
 
@@ -83,3 +85,15 @@ def test_random_numbers_repeat_with_the_seed(tmp_path: Path) -> None:
     ]
     assert drawn[0] == drawn[1]
     assert drawn[0] != drawn[2]
+
+
+@pytest.mark.parametrize(("mb", "status"), [(100, "ok"), (400, "failed")])
+def test_host_keeps_to_its_memory(tmp_path: Path, mb: int, status: str) -> None:
+    hosts = [{"name": "h0"}, {"name": "h1", "memory_mb": 256}]
+    links = [{"a": h["name"], "b": "s0", "rate_mbps": 100, "delay_ms": 1} for h in hosts]
+    graph = {"hosts": hosts, "switches": ["s0"], "links": links}
+    spec = cell_spec("grow", mb=mb) | {"topology": Topology.from_dict(graph).to_dict()}
+    outcome = run_cell(tmp_path / "cell", spec)
+    assert outcome["status"] == status
+    if status == "failed":
+        assert outcome["reason"].startswith("rank 1 died")

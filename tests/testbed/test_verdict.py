@@ -1,0 +1,94 @@
+"""Verdicts from counters: links that do what was asked pass, planted faults do not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from testbed.calibration import PathProbe, deviations
+from testbed.verdict import byte_check, rate_check
+from topologies import star
+
+
+def samples(mbps: float, asked: float, backlog: int = 1_000_000) -> list[dict[str, Any]]:
+    """Return what a link's counters show over a second at a steady rate."""
+    return [
+        {
+            "t_s": i * 0.1,
+            "direction": "h0>s0",
+            "tx_bytes": round(mbps * 1e6 / 8 * i * 0.1),
+            "backlog_bytes": backlog,
+            "asked_rate_mbps": asked,
+            "asked_delay_ms": 1.0,
+        }
+        for i in range(11)
+    ]
+
+
+def test_full_link_passes() -> None:
+    table, wrong = rate_check(samples(1000, 1000), 0.01)
+    assert wrong == []
+    assert table[0]["most_mbps"] == pytest.approx(1000, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("mbps", "says"), [(8000, "sent 7994"), (1030, "sent 1024"), (900, "a queue stood")]
+)
+def test_wrong_rates_are_caught(mbps: float, says: str) -> None:
+    _, wrong = rate_check(samples(mbps, 1000), 0.01)
+    assert len(wrong) == 1
+    assert says in wrong[0]
+
+
+def test_idle_link_says_nothing() -> None:
+    assert rate_check(samples(3, 1000, backlog=0), 0.01)[1] == []
+
+
+def test_change_of_rate_is_not_held_against_it() -> None:
+    before, after = samples(1000, 1000), samples(100, 100)
+    for sample in after:
+        sample["t_s"] += 1.1
+        sample["tx_bytes"] += 130_000_000
+    assert rate_check(before + after, 0.01)[1] == []
+
+
+def test_bytes_are_explained_by_headers_and_acknowledgements() -> None:
+    hook = 10_000_000
+    segments = hook / 1448
+    sent = round(segments * 1514 + segments / 2 * 66)
+    table, wrong = byte_check({"h0": sent}, {"h0": round(segments * 1514)}, {"h0": hook})
+    assert wrong == []
+    assert table[0]["unexplained"] == pytest.approx(0, abs=0.001)
+
+
+@pytest.mark.parametrize("factor", [0.3, 1.2])
+def test_bytes_that_went_elsewhere_are_caught(factor: float) -> None:
+    _, wrong = byte_check({"h0": round(factor * 1e7)}, {"h0": 10**7}, {"h0": 10**7})
+    assert len(wrong) == 1
+
+
+def probe(**more: Any) -> PathProbe:
+    values = {
+        "asked_rtt_ms": 4.0,
+        "got_rtt_ms": 4.01,
+        "asked_rate_mbps": 100,
+        "got_rate_mbps": 99.9,
+    }
+    return PathProbe("h0", "h1", **(values | more))
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"got_rtt_ms": 8.0}, "RTT asked 4.000 ms, got 8.000"),
+        ({"got_rtt_ms": None}, "no answer"),
+        ({"got_rate_mbps": 800}, "rate asked 100 Mbit/s, got 800"),
+        ({"got_rate_mbps": None}, "no answer"),
+    ],
+)
+def test_paths_that_are_off_are_caught(more: dict[str, Any], says: str) -> None:
+    net = star(ranks=2, rate_mbps=100, delay_ms=1)
+    assert deviations(probe(), net, 0.01, 0.01, 0.1) == []
+    (text,) = deviations(probe(**more), net, 0.01, 0.01, 0.1)
+    assert says in text

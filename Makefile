@@ -67,8 +67,9 @@ sweep reproduce notebook:
 	@echo "error: make $@ is not built yet" >&2; exit 1
 
 .PHONY: bench
-bench: venv ## speed of the library's codecs and of the testbed
+bench: setup ## speed of the codecs, and where the start of a cell spends its time
 	@$(AS_USER) $(PY) -m netsenseml bench $(ARGS)
+	@$(AS_USER) $(PY) -m experiments bench $(ARGS)
 
 .PHONY: test
 test: setup ## all tests that this machine can run (ARGS='-k clock', …)

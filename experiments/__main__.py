@@ -12,7 +12,7 @@ from typing import Any
 
 import typer
 
-from .commands import compare, report, run
+from .commands import bench, compare, report, run
 from .commands import list as list_
 from .errors import UserError
 
@@ -24,6 +24,7 @@ VERBS: dict[str, Callable[..., Any]] = {
     "list": list_.list_scenarios,
     "report": report.report,
     "compare": compare.compare,
+    "bench": bench.bench,
 }
 
 

@@ -78,17 +78,17 @@ class Accelerator:
         The device; None charges nothing, for a real clock.
     total_numel
         Parameters of the model, over which the backward pass is spread.
-    slowdown
-        Factor on the compute time of this rank: above 1 it is a straggler.
+    extra_s
+        Compute time that this rank needs more than the profile says, in its forward pass.
     """
 
     def __init__(
-        self, profile: DeviceProfile | None, total_numel: int, slowdown: float = 1.0
+        self, profile: DeviceProfile | None, total_numel: int, extra_s: float = 0.0
     ) -> None:
         self.profile = profile
         self.compute_s = 0.0
         self._total_numel = total_numel
-        self._slowdown = slowdown
+        self._extra_s = extra_s
 
     def clock(self) -> float:
         """Return seconds that only grow."""
@@ -101,14 +101,13 @@ class Accelerator:
 
     def _compute(self, seconds: float) -> None:
         if self.profile and seconds > 0:
-            seconds *= self._slowdown
             time.sleep(seconds)
             self.compute_s += seconds
 
     def forward(self) -> None:
         """Charge the forward pass."""
         if self.profile:
-            self._compute(self.profile.forward_s)
+            self._compute(self.profile.forward_s + self._extra_s)
 
     def backward(self, numel: int) -> None:
         """Charge the part of the backward pass that makes the gradients of one bucket."""

@@ -22,7 +22,7 @@ from .errors import UserError
 from .progress import Progress
 from .scenario import Cell, Scenario, nearest
 
-__all__ = ["CellResult", "resolve_cell", "run_scenario"]
+__all__ = ["CellResult", "ensure_kernel", "resolve_cell", "run_scenario"]
 
 DEVICES = Path(__file__).with_name("devices")
 TASKS = Path(__file__).with_name("workloads")
@@ -83,7 +83,8 @@ def resolve_cell(scenario: Scenario, cell: Cell) -> dict[str, Any]:
     }
 
 
-def _ensure_kernel(progress: Progress) -> Path:
+def ensure_kernel(progress: Progress) -> Path:
+    """Return the guest kernel, built if need be; a `UserError` says what it lacks."""
     last = ""
 
     def tell(text: str, share: float | None) -> None:
@@ -124,7 +125,7 @@ def run_scenario(
         raise UserError("clock: expected virtual; the real clock needs another back end")
     specs = [(cell, resolve_cell(scenario, cell)) for cell in scenario.cells()]
     datasets.check(scenario.workload.task)
-    kernel = _ensure_kernel(progress)
+    kernel = ensure_kernel(progress)
     cpus = sorted(os.sched_getaffinity(0))
     waiting = list(specs)
     running: dict[str, GuestCell] = {}

@@ -115,7 +115,9 @@ class _Trainer:
         model = self.task.build_model()
         numel = sum(p.numel() for p in model.parameters())
         profile = DeviceProfile(**spec["device"]) if spec["device"] else None
-        self.accelerator = Accelerator(profile, numel)
+        slow = self.work["straggler"] or {}
+        extra_s = slow["extra_ms"] / 1e3 if slow.get("rank") == where.rank else 0.0
+        self.accelerator = Accelerator(profile, numel, extra_s)
         self.ddp = DistributedDataParallel(
             model,
             gradient_as_bucket_view=True,

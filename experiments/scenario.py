@@ -47,6 +47,20 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
+class Straggler(_Strict):
+    """A rank that is slower than the others.
+
+    Parameters
+    ----------
+    rank : int
+    extra_ms : float
+        Compute time it needs more than they do, per step.
+    """
+
+    rank: Annotated[int, Field(strict=True, ge=0)]
+    extra_ms: Positive
+
+
 class Workload(_Strict):
     """What every rank trains.
 
@@ -70,6 +84,8 @@ class Workload(_Strict):
     weight_decay : float
     schedule : {"constant", "cosine"}
         Of the learning rate: constant, or down to zero over the run.
+    straggler : Straggler, optional
+        One rank that computes more slowly.
     """
 
     task: str
@@ -82,6 +98,7 @@ class Workload(_Strict):
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     weight_decay: Annotated[float, Field(ge=0, le=1)] = 0.0
     schedule: Literal["constant", "cosine"] = "cosine"
+    straggler: Straggler | None = None
 
 
 class Method(_Strict):
@@ -301,12 +318,22 @@ def _checked(data: dict[str, Any], name: str, file: Path) -> Scenario:
         scenario._name = name
         scenario._file = file
         _check_methods(scenario)
+        _check_straggler(scenario)
         scenario.resolved()
     except ValidationError as error:
         raise UserError(f"{short(file)}: {explain(error, _SECTIONS)}") from None
     except SpecError as error:
         raise UserError(f"{short(file)}: {error}") from None
     return scenario
+
+
+def _check_straggler(scenario: Scenario) -> None:
+    slow = scenario.workload.straggler
+    if slow is not None and slow.rank >= scenario.world_size:
+        raise SpecError(
+            "workload.straggler.rank",
+            f"expected 0 to {scenario.world_size - 1}; got {slow.rank}",
+        )
 
 
 def _check_methods(scenario: Scenario) -> None:

@@ -13,6 +13,7 @@ import os
 import pwd
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -200,9 +201,13 @@ def _watched(
     ) as process:
         assert process.stdout is not None
         lines = []
-        for line in process.stdout:
-            lines.append(line.rstrip())
-            hear(lines[-1])
+        try:
+            for line in process.stdout:
+                lines.append(line.rstrip())
+                hear(lines[-1])
+        except BaseException:
+            process.terminate()
+            raise
     if process.returncode:
         said = [line for line in lines if line.startswith(("E: ", "ERROR: ", "Error: "))]
         last = said or [line for line in lines if line][-1:] or ["it said nothing"]
@@ -217,6 +222,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if words not in ([], ["python"]):
         print(f"error: expected nothing or 'python'; got '{' '.join(words)}'", file=sys.stderr)
         return 1
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # one way to stop: clean up
     try:
         set_up(guest=not words)
     except SetupError as error:

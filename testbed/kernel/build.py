@@ -116,6 +116,8 @@ def ensure(progress: Callable[[str, float | None], None] = lambda text, share: N
         raise KernelError(f"building the guest kernel needs {', '.join(missing)}")
     with _locked(target.parent):
         if not target.exists():
+            for left in target.parent.glob("build-*"):  # by a build that was killed
+                shutil.rmtree(left)
             _build(source, target, progress)
     return target
 
@@ -176,11 +178,15 @@ def _compile(tree: Path, out, log: Path, progress: Callable[[str, float | None],
     ) as make:
         assert make.stdout is not None
         built = 0
-        for line in make.stdout:
-            out.write(line)
-            if line.startswith("  CC "):
-                built += 1
-                progress("compiling the guest kernel", min(0.99, built / expected))
+        try:
+            for line in make.stdout:
+                out.write(line)
+                if line.startswith("  CC "):
+                    built += 1
+                    progress("compiling the guest kernel", min(0.99, built / expected))
+        except BaseException:
+            make.terminate()
+            raise
     if make.returncode:
         raise KernelError(f"the guest kernel does not build, see {log}")
 

@@ -137,7 +137,7 @@ class _Trainer:
             len(data.train_x), self.work["batch_size"], where.rank, where.world_size, spec["seed"]
         )
         self.origin_s = 0.0  # where training time 0 lies on the clock, evaluations left out
-        self.link_bytes = 0
+        self.link_bytes = self.rounds = 0
         self.steps: IO[str] = open(where.folder / f"steps-rank{where.rank}.jsonl", "w")  # noqa: SIM115
         self.evals: IO[str] | None = None
         if where.rank == 0:
@@ -166,7 +166,9 @@ class _Trainer:
         self.accelerator.optimizer()
         end_s = self.now_s()
         compute_s = self.accelerator.take_compute_s()
-        self.link_bytes += record.link_bytes + record.control_bytes * (self.where.world_size - 1)
+        others = self.where.world_size - 1
+        self.link_bytes += record.link_bytes + record.control_bytes * others
+        self.rounds += record.rounds + (others if record.control_bytes else 0)
         value = loss.item()
         self._write(
             self.steps,
@@ -196,6 +198,7 @@ class _Trainer:
                 loss += float(self.task.loss(output, y[at : at + 500])) * len(output)
         sums = torch.tensor([hits, loss, float(len(x))], dtype=torch.float64)
         dist.all_reduce(sums)
+        self.rounds += 2 * (world - 1)
         self.origin_s += self.accelerator.clock() - before_s
         if self.evals is not None:
             count = float(sums[2])
@@ -262,6 +265,7 @@ def run(spec: dict[str, Any], data: Any, where: Any) -> None:
         status=status,
         digest=_digest(trainer.ddp),
         link_bytes=trainer.link_bytes,
+        rounds=trainer.rounds,
         parameters=sum(p.numel() for p in trainer.ddp.parameters()),
         reason="the loss is no longer finite" if status == "diverged" else None,
     )

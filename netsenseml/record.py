@@ -28,6 +28,9 @@ class StepRecord:
     link_bytes : int
         What the collectives move out of this rank: ring all-reduce ``2(N-1)/N * V``,
         all-gather ``(N-1) * b``, all-to-all ``(N-1)/N * V``.
+    rounds : int
+        Successive messages of the collectives of this step; each costs the transport some bytes
+        of its own.
     dense_bytes : int
         The gradient in fp32, ``4 n``.
     encode_s, decode_s : float
@@ -55,6 +58,7 @@ class StepRecord:
     wire_bytes: int
     control_bytes: int
     link_bytes: int
+    rounds: int
     dense_bytes: int
     encode_s: float
     decode_s: float

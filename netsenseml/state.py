@@ -198,6 +198,7 @@ class HookState:
             wire_bytes=sum(handle.nbytes for handle in step.handles),
             control_bytes=0,
             link_bytes=sum(handle.link for handle in step.handles),
+            rounds=sum(handle.rounds for handle in step.handles),
             dense_bytes=sum(group.dense_bytes for group in self._groups),
             encode_s=sum(span.seconds for span in step.encode_s),
             decode_s=sum(span.seconds for span in step.decode_s),

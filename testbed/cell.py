@@ -109,20 +109,21 @@ class Cell:
         ]
         self.check["rates"], wrong = rate_check(samples, _TOLERANCES[0])
         self.verdicts += wrong
-        moved = {sample["direction"]: sample["tx_bytes"] for sample in samples}
-        for sample in reversed(samples):
-            if sample["t_s"] < SAMPLE_S / 2:
-                moved[sample["direction"]] -= sample["tx_bytes"]
+        first: dict[str, Any] = {}
+        last: dict[str, Any] = {}
+        for sample in samples:
+            first.setdefault(sample["direction"], sample)
+            last[sample["direction"]] = sample
         shared = {end for flow in self.traffic.flows for end in (flow.source, flow.sink)}
-        hosts = self.topology.rank_hosts()
-        hook = {
-            host: rank.result["link_bytes"]
-            for host, rank in zip(hosts, self.ranks, strict=True)
-            if host not in shared and rank.result and "link_bytes" in rank.result
-        }
-        sent = {name.split(">")[0]: n for name, n in moved.items() if name.split(">")[0] in hook}
-        got = {name.split(">")[1]: n for name, n in moved.items() if name.split(">")[1] in hook}
-        self.check["bytes"], wrong = byte_check(sent, got, hook)
+        sent, hook = {}, {}
+        for host, rank in zip(self.topology.rank_hosts(), self.ranks, strict=True):
+            if host in shared or not rank.result or "link_bytes" not in rank.result:
+                continue
+            up = next(name for name in last if name.startswith(f"{host}>"))
+            nbytes, frames = (last[up][key] - first[up][key] for key in ("tx_bytes", "tx_packets"))
+            sent[host] = nbytes, frames
+            hook[host] = rank.result["link_bytes"], rank.result["rounds"]
+        self.check["bytes"], wrong = byte_check(sent, hook)
         self.verdicts += wrong
 
     # -- what happens when -----------------------------------------------------------------

@@ -22,6 +22,9 @@ __all__ = ["Direction", "Shaper", "ShapingError", "differences", "netem_argument
 
 Run = Callable[[list[str], str], str]
 
+#: tc sets delays in ticks of 64 ns and shows whole microseconds, rounded down
+_SHOWN_MS = 0.0011
+
 
 class ShapingError(Exception):
     """The network is not what was asked for; the text says which link and how."""
@@ -92,8 +95,8 @@ def differences(direction: Direction, got: Mapping[str, Any]) -> list[str]:
             0,
         ),
         ("rate_mbps", shape.rate_mbps, _get(options, "rate", "rate") * 8 / 1e6, 1e-5),
-        ("delay_ms", shape.delay_ms, _get(options, "delay", "delay") * 1e3, 1e-6),
-        ("jitter_ms", shape.jitter_ms, _get(options, "delay", "jitter") * 1e3, 1e-6),
+        ("delay_ms", shape.delay_ms, _get(options, "delay", "delay") * 1e3, _SHOWN_MS),
+        ("jitter_ms", shape.jitter_ms, _get(options, "delay", "jitter") * 1e3, _SHOWN_MS),
         ("loss_pct", loss, _get(options, "loss-random", "loss") * 100, 1e-5),
         (
             "loss p_pct",
@@ -114,7 +117,7 @@ def differences(direction: Direction, got: Mapping[str, Any]) -> list[str]:
     return [
         f"{direction.name}: {what} asked {want:g}, got {have:g}"
         for what, want, have, tolerance in asked
-        if abs(want - have) > tolerance * max(1.0, abs(want))
+        if abs(want - have) > tolerance + 1e-6 * abs(want)
     ]
 
 

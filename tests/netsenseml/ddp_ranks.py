@@ -23,7 +23,7 @@ class RankFailed(AssertionError):
 
 
 def run_ranks(
-    function: Callable[..., Any], world: int, *arguments: Any, limit_s: float = 90.0
+    function: Callable[..., Any], world: int, *arguments: Any, limit_s: float = 240.0
 ) -> list[Any]:
     """``[function(rank, world, *arguments) for every rank]``, all ranks running at once.
 
@@ -37,7 +37,7 @@ def run_ranks(
 
 
 def run_ranks_raw(
-    function: Callable[..., Any], world: int, *arguments: Any, limit_s: float = 90.0
+    function: Callable[..., Any], world: int, *arguments: Any, limit_s: float = 240.0
 ) -> list[tuple[bool, Any]]:
     """Like :func:`run_ranks`, with (worked, result or traceback) of every rank."""
     with tempfile.TemporaryDirectory(prefix="netsenseml-ranks-") as folder:

@@ -66,6 +66,6 @@ def test_import_is_light() -> None:
         "print([m for m in ('torch._dynamo', 'matplotlib', 'pandas') if m in sys.modules])"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=True
     )
     assert done.stdout.strip() == "[]"

@@ -16,9 +16,10 @@ from netsenseml.telemetry import JsonLines, Recorder, TensorBoard, fan_out
 def record(**changes: object) -> netsenseml.StepRecord:
     fields = {
         "step": 3, "method": "netsense", "codec": "topk", "strength": 0.1, "wire_bytes": 1000,
-        "control_bytes": 80, "link_bytes": 3000, "dense_bytes": 40_000, "encode_s": 0.001,
-        "decode_s": 0.002, "exposed_comm_s": 0.01, "compute_s": 0.06, "bandwidth_mbps": None,
-        "latency_ms": 1.0, "reason": "why", "nonfinite": False, "nonfinite_steps": 0,
+        "control_bytes": 80, "link_bytes": 3000, "rounds": 9, "dense_bytes": 40_000,
+        "encode_s": 0.001, "decode_s": 0.002, "exposed_comm_s": 0.01, "compute_s": 0.06,
+        "bandwidth_mbps": None, "latency_ms": 1.0, "reason": "why", "nonfinite": False,
+        "nonfinite_steps": 0,
     }  # fmt: skip
     return netsenseml.StepRecord(**{**fields, **changes})
 

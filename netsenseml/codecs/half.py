@@ -16,7 +16,7 @@ __all__ = ["CHUNK", "HalfCodec", "SharedScale"]
 
 # Elements per pass: source, product and result of one chunk stay in the core's own cache, so
 # scaling and rounding cost one trip through memory instead of three.
-CHUNK = 1 << 16
+CHUNK = 1 << 17
 
 
 class SharedScale:

@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from testbed.bench import time_start
 from testbed.kernel import build as kernel_build
 from testbed.launcher import GuestCell
 
@@ -22,7 +23,7 @@ from .errors import UserError
 from .progress import Progress
 from .scenario import Cell, Scenario, nearest
 
-__all__ = ["CellResult", "ensure_kernel", "resolve_cell", "run_scenario"]
+__all__ = ["CellResult", "ensure_kernel", "resolve_cell", "run_scenario", "start_seconds"]
 
 DEVICES = Path(__file__).with_name("devices")
 TASKS = Path(__file__).with_name("workloads")
@@ -155,3 +156,11 @@ def run_scenario(
         for run in running.values():
             run.kill()
     return [results[cell.key] for cell, _ in specs]
+
+
+def start_seconds(scenario: Scenario, folder: Path) -> dict[str, float]:
+    """Start the first cell of a scenario in `folder`; return the wall seconds of each phase."""
+    cell = scenario.cells()[0]
+    spec = resolve_cell(scenario, cell)
+    cpu = max(os.sched_getaffinity(0))
+    return time_start(ensure_kernel(Progress()), folder / cell.key, spec, cpu)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json as json_
-import os
 import tempfile
 from pathlib import Path
 from typing import Annotated
@@ -20,18 +19,11 @@ def bench(
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Time the start of a cell, from booting its guest to the first step of its ranks."""
-    from testbed.bench import time_start
-
-    from ..harness import ensure_kernel, resolve_cell
-    from ..progress import Progress
+    from ..harness import start_seconds
     from ..scenario import load
 
-    chosen = load(scenario)
-    spec = resolve_cell(chosen, chosen.cells()[0])
-    kernel = ensure_kernel(Progress())
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        cpu = max(os.sched_getaffinity(0))
-        seconds = time_start(kernel, Path(folder) / "cell", spec, cpu)
+        seconds = start_seconds(load(scenario), Path(folder))
     if json:
         print(json_.dumps(seconds, indent=2))
         return

@@ -60,7 +60,7 @@ def prepare(spec: dict[str, Any]) -> Any:
 def _warm_up(task: Any, data: Any, spec: dict[str, Any]) -> None:
     model = task.build_model()
     batch = spec["workload"]["batch_size"]
-    task.loss(model(data.train_x[:batch]), data.train_y[:batch]).backward()
+    task.loss(model(task.inputs(data.train_x[:batch])), data.train_y[:batch]).backward()
 
 
 def _optimizer(model: nn.Module, workload: dict[str, Any]) -> torch.optim.Optimizer:
@@ -156,7 +156,8 @@ class _Trainer:
         start_s = self.now_s()
         index = self.order.next()
         self.accelerator.forward()
-        loss = self.task.loss(self.ddp(self.data.train_x[index]), self.data.train_y[index])
+        output = self.ddp(self.task.inputs(self.data.train_x[index]))
+        loss = self.task.loss(output, self.data.train_y[index])
         self.optimizer.zero_grad(set_to_none=False)
         loss.backward()
         record = self.state.finish_step()
@@ -193,7 +194,7 @@ class _Trainer:
         hits, loss = 0.0, 0.0
         with torch.no_grad():
             for at in range(0, len(x), 500):
-                output = self.ddp.module(x[at : at + 500])
+                output = self.ddp.module(self.task.inputs(x[at : at + 500]))
                 hits += float((output.argmax(1) == y[at : at + 500]).sum())
                 loss += float(self.task.loss(output, y[at : at + 500])) * len(output)
         sums = torch.tensor([hits, loss, float(len(x))], dtype=torch.float64)

@@ -1,1 +1,1 @@
-"""Training tasks by name: one file each, with `prepare`, `build_model`, `loss` and `evaluate`."""
+"""Training tasks by name: one file each, with `prepare`, `build_model`, `inputs` and `loss`."""

@@ -25,13 +25,14 @@ def rate_check(
     samples
         Lines of ``links.jsonl``.
     tolerance
-        Share by which a rate may be exceeded, and missed where a queue stood.
+        Share by which a rate may be exceeded, and missed where the queue cannot have run dry.
 
     Returns
     -------
     list of dict
-        Per direction and asked rate: the greatest throughput, and the greatest while a queue
-        stood at both ends of the interval (None if it never did), in Mbit/s of layer-2 bytes.
+        Per direction and asked rate: the greatest throughput, and the greatest in an interval
+        that began with more queued than could be sent in it (None if none did), in Mbit/s of
+        layer-2 bytes.
     list of str
         Deviations.
     """
@@ -51,8 +52,8 @@ def rate_check(
         got = (now["tx_bytes"] - before["tx_bytes"]) * 8e-6 / seconds
         entry = best[name, rate]
         entry[0] = max(entry[0] or 0.0, got - slack)
-        in_flight = rate * 1e6 / 8 * now["asked_delay_ms"] / 1e3 + 2 * 65536
-        if min(before["backlog_bytes"], now["backlog_bytes"]) > in_flight:
+        # more was queued than the link can send in the interval: it cannot have been idle
+        if before["backlog_bytes"] > rate * 1e6 / 8 * (seconds + before["asked_delay_ms"] / 1e3):
             entry[1] = max(entry[1] or 0.0, got + slack)
     table, wrong = [], []
     for (name, rate), (most, busy) in sorted(best.items()):

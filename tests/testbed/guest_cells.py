@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,8 @@ def cell_spec(program: str, world: int = 2, **more: Any) -> dict[str, Any]:
 
 
 def run_cell(folder: Path, spec: dict[str, Any], **options: Any) -> dict[str, Any]:
-    """Run a cell to its end and return its outcome."""
+    """Run a cell to its end, on one processor, and return its outcome."""
+    options.setdefault("cpu", max(os.sched_getaffinity(0)))
     return GuestCell(build.ensure(), folder, spec, **options).wait()
 
 

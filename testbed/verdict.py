@@ -91,7 +91,7 @@ def byte_check(
         Per host: the bytes inside the frames that were counted, the hook's bytes, and the share
         that these and gloo's own messages leave unexplained: retransmissions.
     list of str
-        Hosts where more than 8 % is unexplained, or less was sent than the hook says.
+        Hosts where more than 8 % is unexplained, or 3 % less was sent than is explained.
     """
     table, wrong = [], []
     for host, (handed, rounds) in sorted(hook.items()):
@@ -109,7 +109,7 @@ def byte_check(
                 "unexplained": round(unexplained, 6),
             }
         )
-        if handed and not -0.01 <= unexplained <= 0.08:
+        if handed and not -0.03 <= unexplained <= 0.08:
             wrong.append(
                 f"{host}: its link carried {payload} bytes, its hook explains {explained}"
             )

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Any
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 __all__ = ["Accelerator", "DeviceProfile", "Span"]
 
@@ -49,24 +48,7 @@ class DeviceProfile:
 class Span:
     """A stretch of encoding or decoding; `seconds` is set when it ends."""
 
-    _charge_s: float
-    _clock: Any
-    seconds: float = field(default=math.nan)
-    _start_s: float = field(default=0.0, repr=False)
-
-    def __enter__(self) -> Span:
-        self._start_s = self._clock()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._charge_s > 0:
-            time.sleep(self._charge_s)
-        self.seconds = self._clock() - self._start_s
+    seconds: float = math.nan
 
 
 class Accelerator:
@@ -94,10 +76,14 @@ class Accelerator:
         """Return seconds that only grow."""
         return time.monotonic()
 
-    def span(self, kind: str, codec: str, nbytes: int) -> Span:
-        """Return a context manager that lasts as long as the device needs."""
-        charge = self.profile.codec_s(kind, codec, nbytes) if self.profile else 0.0
-        return Span(charge, self.clock)
+    @contextmanager
+    def span(self, kind: str, codec: str, nbytes: int) -> Iterator[Span]:
+        """Last as long as the device needs to encode or decode `nbytes` of dense gradient."""
+        span, begin_s = Span(), self.clock()
+        yield span
+        if self.profile:
+            time.sleep(self.profile.codec_s(kind, codec, nbytes))
+        span.seconds = self.clock() - begin_s
 
     def _compute(self, seconds: float) -> None:
         if self.profile and seconds > 0:

@@ -16,7 +16,6 @@ import signal
 import sys
 import time
 import traceback
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,22 +23,18 @@ from typing import Any
 from topologies import Flow, Topology
 
 from . import namespaces
-from .calibration import deviations, probe_path
-from .counters import read_counters
 from .crosstraffic import SERVER_LEAD_S, CrossTraffic
 from .limits import limit_host
+from .linkwatch import LinkWatch
 from .ranks import RankProcess, start_rank
 from .shaping import Shaper
 from .timeline import Timeline
-from .verdict import byte_check, rate_check
 
 __all__ = ["Cell", "main"]
 
 SAMPLE_S = 0.1
 MASTER_PORT = 29500
 _GRACE_S = 2.0
-#: On a virtual clock: rate by share, RTT by share or by a floor in ms
-_TOLERANCES = (0.01, 0.01, 0.1)
 _RB_POWER_OFF = 0x4321FEDC
 
 
@@ -65,10 +60,8 @@ class Cell:
         self.ranks: list[RankProcess] = []
         self.start_s: float | None = None
         self.progress_s = time.monotonic()
-        self.verdicts: list[str] = []
-        self.check: dict[str, Any] = {}
         self.reason: str | None = None
-        self._links = open(folder / "links.jsonl", "w")  # noqa: SIM115
+        self.links = LinkWatch(self.topology, shaper, folder / "links.jsonl")
         self._events = open(folder / "events.jsonl", "w")  # noqa: SIM115
         flows = [Flow(**flow) for flow in spec["traffic"]]
         self.traffic = CrossTraffic(flows, self._enter, self._address)
@@ -89,42 +82,18 @@ class Cell:
         return time.monotonic() - self.start_s
 
     def probe(self) -> None:
-        """Measure the quiet net, each rank's links in both directions, and judge what is got."""
-        hosts = [host.name for host in self.topology.hosts]
-        probes = []
-        for source, sink in zip(hosts, hosts[1:] + hosts[:1], strict=True):
-            if source == sink:
-                continue
-            probe = probe_path(
-                self.topology, source, sink, lambda host: self.net.get(host).pid, self._address
-            )
-            probes.append(probe)
-            self.verdicts += deviations(probe, self.topology, *_TOLERANCES)
-        self.check["paths"] = [asdict(probe) for probe in probes]
+        """Measure the quiet net."""
+        self.links.probe(lambda host: self.net.get(host).pid, self._address)
 
     def _judge(self) -> None:
-        """Judge what the links did during the training, from the samples of their counters."""
-        samples = [
-            json.loads(line) for line in (self.folder / "links.jsonl").read_text().splitlines()
-        ]
-        self.check["rates"], wrong = rate_check(samples, _TOLERANCES[0])
-        self.verdicts += wrong
-        first: dict[str, Any] = {}
-        last: dict[str, Any] = {}
-        for sample in samples:
-            first.setdefault(sample["direction"], sample)
-            last[sample["direction"]] = sample
+        """Judge what the links did, given what the ranks that share no link account for."""
         shared = {end for flow in self.traffic.flows for end in (flow.source, flow.sink)}
-        sent, hook = {}, {}
-        for host, rank in zip(self.topology.rank_hosts(), self.ranks, strict=True):
-            if host in shared or not rank.result or "link_bytes" not in rank.result:
-                continue
-            up = next(name for name in last if name.startswith(f"{host}>"))
-            nbytes, frames = (last[up][key] - first[up][key] for key in ("tx_bytes", "tx_packets"))
-            sent[host] = nbytes, frames
-            hook[host] = rank.result["link_bytes"], rank.result["rounds"]
-        self.check["bytes"], wrong = byte_check(sent, hook)
-        self.verdicts += wrong
+        hook = {
+            host: (rank.result["link_bytes"], rank.result["rounds"])
+            for host, rank in zip(self.topology.rank_hosts(), self.ranks, strict=True)
+            if host not in shared and rank.result and "link_bytes" in rank.result
+        }
+        self.links.judge(hook)
 
     # -- what happens when -----------------------------------------------------------------
 
@@ -145,26 +114,7 @@ class Cell:
         file.flush()
 
     def _sample(self, at_s: float) -> None:
-        counters = read_counters()
-        lines = []
-        for name, direction in self.shaper.directions.items():
-            got = counters[direction.device]
-            record = {
-                "t_s": round(self.now_s(), 9),
-                "link": direction.link,
-                "direction": name,
-                "tx_bytes": got.tx_bytes,
-                "tx_packets": got.tx_packets,
-                "drops": got.drops,
-                "backlog_bytes": got.backlog_bytes,
-                "backlog_packets": got.backlog_packets,
-                "asked_rate_mbps": direction.shape.rate_mbps,
-                "asked_delay_ms": direction.shape.delay_ms,
-                "asked_loss_pct": direction.shape.mean_loss_pct if direction.up else 100.0,
-            }
-            lines.append(json.dumps(record, allow_nan=False))
-        self._links.write("\n".join(lines) + "\n")
-        self._links.flush()
+        self.links.sample(self.now_s())
 
     def _event(self, event: dict[str, Any], at_s: float) -> None:
         kind = event["kind"]
@@ -209,7 +159,7 @@ class Cell:
         record = {"requested_s": at_s, "actual_s": actual_s, "kind": kind}
         self._log(self._events, {**record, key: where, "detail": detail})
         if abs(actual_s - at_s) > 0.001 and self.spec["clock"] == "virtual":
-            self.verdicts.append(f"{kind} {where} at {actual_s:.6f} s instead of {at_s:g} s")
+            self.links.wrong.append(f"{kind} {where} at {actual_s:.6f} s instead of {at_s:g} s")
 
     # -- the ranks -------------------------------------------------------------------------
 
@@ -321,7 +271,7 @@ class Cell:
         if self.start_s is not None:
             self._sample(end_s or 0.0)
             self._judge()
-            self.verdicts += self.traffic.died()
+            self.links.wrong += self.traffic.died()
         for rank in self.ranks:
             rank.signal(signal.SIGKILL)
         results = [rank.result or {} for rank in self.ranks]
@@ -331,8 +281,8 @@ class Cell:
             "reason": self.reason,
             "replicas_identical": len(digests) == 1 if None not in digests else None,
             "digest": digests.pop() if len(digests) == 1 else None,
-            "link_verdict": "; ".join(self.verdicts) or "ok",
-            "link_check": self.check,
+            "link_verdict": "; ".join(self.links.wrong) or "ok",
+            "link_check": self.links.check,
             "virtual_s": end_s,
             "warmup_steps": self.spec["warmup_steps"],
             "ranks": [{k: v for k, v in r.items() if k != "kind"} for r in results],

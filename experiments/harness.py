@@ -23,7 +23,14 @@ from .errors import UserError
 from .progress import Progress
 from .scenario import Cell, Scenario, nearest
 
-__all__ = ["CellResult", "ensure_kernel", "resolve_cell", "run_scenario", "start_seconds"]
+__all__ = [
+    "CellResult",
+    "ensure_kernel",
+    "resolve_cell",
+    "run_cells",
+    "run_scenario",
+    "start_seconds",
+]
 
 DEVICES = Path(__file__).with_name("devices")
 TASKS = Path(__file__).with_name("workloads")
@@ -124,38 +131,50 @@ def run_scenario(
     """
     if scenario.clock != "virtual":
         raise UserError("clock: expected virtual; the real clock needs another back end")
-    specs = [(cell, resolve_cell(scenario, cell)) for cell in scenario.cells()]
+    specs = [(run_dir / "cells" / c.key, resolve_cell(scenario, c)) for c in scenario.cells()]
     datasets.check(scenario.workload.task)
+    return run_cells(specs, jobs=jobs, progress=progress)
+
+
+def run_cells(
+    specs: list[tuple[Path, dict[str, Any]]], *, jobs: int, progress: Progress
+) -> list[CellResult]:
+    """Run cells, each in its folder and in a guest of its own, at most `jobs` at a time.
+
+    Parameters
+    ----------
+    specs
+        Folders, not there yet and named by the cells' keys, and what `resolve_cell` made.
+    """
     kernel = ensure_kernel(progress)
     cpus = sorted(os.sched_getaffinity(0))
     waiting = list(specs)
-    running: dict[str, GuestCell] = {}
-    shown: dict[str, int] = {}
-    results: dict[str, CellResult] = {}
+    running: dict[Path, GuestCell] = {}
+    shown: dict[Path, int] = {}
+    results: dict[Path, CellResult] = {}
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
-                cell, spec = waiting.pop(0)
+                folder, spec = waiting.pop(0)
                 taken = [run.cpu for run in running.values()]
-                folder = run_dir / "cells" / cell.key
                 cpu = min(cpus, key=taken.count)
-                running[cell.key] = GuestCell(kernel, folder, spec, cpu=cpu)
-                progress.cell_started(cell.key, spec["steps"])
+                running[folder] = GuestCell(kernel, folder, spec, cpu=cpu)
+                progress.cell_started(folder.name, spec["steps"])
             time.sleep(_POLL_S)
-            for key, run in list(running.items()):
+            for folder, run in list(running.items()):
                 outcome = run.poll()
-                if (steps := run.steps()) != shown.get(key):
-                    shown[key] = steps
-                    progress.cell_step(key, steps)
+                if (steps := run.steps()) != shown.get(folder):
+                    shown[folder] = steps
+                    progress.cell_step(folder.name, steps)
                 if outcome is not None:
-                    del running[key]
-                    result = CellResult(key, outcome["status"], outcome.get("reason") or "")
-                    results[key] = result
-                    progress.cell_ended(key, result.status, result.reason)
+                    del running[folder]
+                    reason = outcome.get("reason") or ""
+                    results[folder] = CellResult(folder.name, outcome["status"], reason)
+                    progress.cell_ended(folder.name, outcome["status"], reason)
     finally:
         for run in running.values():
             run.kill()
-    return [results[cell.key] for cell, _ in specs]
+    return [results[folder] for folder, _ in specs]
 
 
 def start_seconds(scenario: Scenario, folder: Path) -> dict[str, float]:

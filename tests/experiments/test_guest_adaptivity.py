@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from experiments.harness import run_scenario
+from experiments.harness import resolve_cell, run_cells
 from experiments.progress import Progress
 from experiments.scenario import load
 
@@ -29,14 +29,18 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, list[d
         "straggler": (["netsense"], 40),
         "tenfold": (["netsense"], 90),
     }
-    found: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    specs = []
     for name, (methods, steps) in wanted.items():
         scenario = load(name).narrowed(methods=methods, steps=steps)
-        for result in run_scenario(scenario, folder / name, jobs=2, progress=Progress()):
-            assert result.status == "ok", result
-            path = folder / name / "cells" / result.key / "steps-rank0.jsonl"
-            steps_of = [json.loads(line) for line in path.read_text().splitlines()]
-            found.setdefault(name, {})[result.key.removesuffix("-s0")] = steps_of
+        specs += [
+            (folder / name / cell.key, resolve_cell(scenario, cell)) for cell in scenario.cells()
+        ]
+    for result in run_cells(specs, jobs=2, progress=Progress()):
+        assert result.status == "ok", result
+    found: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    for place, spec in specs:
+        lines = (place / "steps-rank0.jsonl").read_text().splitlines()
+        found.setdefault(place.parent.name, {})[spec["label"]] = [json.loads(x) for x in lines]
     return found
 
 

@@ -6,7 +6,10 @@ ran before it, beside it or how fast reaches nothing inside.
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -108,6 +111,21 @@ def ensure_kernel(progress: Progress) -> Path:
         raise UserError(str(error)) from None
 
 
+def _check_options(scenario: Scenario) -> None:
+    """Ask the library, in a process of its own: it needs torch, and the harness must not."""
+    asked = [[arm.name, arm.options] for arm in scenario.arms]
+    answer = subprocess.run(
+        [sys.executable, "-m", "netsenseml", "check"],
+        input=json.dumps(asked),
+        text=True,
+        capture_output=True,
+        cwd=Path(__file__).parent.parent,
+    )
+    if answer.returncode:
+        said = (answer.stdout.strip() or answer.stderr.strip()).splitlines()
+        raise UserError(f"methods: {said[0] if answer.stdout.strip() else said[-1]}")
+
+
 def run_scenario(
     scenario: Scenario, run_dir: Path, *, jobs: int, progress: Progress
 ) -> list[CellResult]:
@@ -133,6 +151,7 @@ def run_scenario(
         raise UserError("clock: expected virtual; the real clock needs another back end")
     specs = [(run_dir / "cells" / c.key, resolve_cell(scenario, c)) for c in scenario.cells()]
     datasets.check(scenario.workload.task)
+    _check_options(scenario)
     return run_cells(specs, jobs=jobs, progress=progress)
 
 

@@ -1,10 +1,11 @@
-"""``python -m netsenseml bench``: what the codecs cost on this machine."""
+"""``python -m netsenseml``: the cost of the codecs on this machine; checks of options."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
+from typing import Any
 
 __all__ = ["main"]
 
@@ -18,9 +19,12 @@ def main(arguments: list[str] | None = None) -> int:
     bench.add_argument("--numel", type=int, default=11_700_000, help="floats (default: ResNet18)")
     bench.add_argument("--repeats", type=int, default=7, help="measurements of each pair")
     verbs.add_parser("methods", help="list the methods and their options")
+    verbs.add_parser("check", help="check [[method, options], …] from standard input, as JSON")
     chosen = parser.parse_args(arguments)
     if chosen.verb == "methods":
         return _methods()
+    if chosen.verb == "check":
+        return _check(json.load(sys.stdin))
     if chosen.numel < 100_000 or chosen.repeats < 1:
         print("bench: --numel must be at least 100000 and --repeats at least 1", file=sys.stderr)
         return 1
@@ -33,6 +37,21 @@ def _methods() -> int:
     for name in netsenseml.methods():
         print(f"{name:15s} {netsenseml.options(name)()}")
     return 0
+
+
+def _check(asked: list[tuple[str, dict[str, Any]]]) -> int:
+    """Say on standard output, in a line each, which options are illegal; 1 if any is."""
+    import netsenseml
+    from netsenseml.options import build_options
+
+    wrong = []
+    for method, options in asked:
+        try:
+            build_options(netsenseml.options(method), options, method)
+        except (TypeError, ValueError) as error:
+            wrong.append(str(error))
+    print("\n".join(wrong))
+    return 1 if wrong else 0
 
 
 def _bench(numel: int, repeats: int, as_json: bool) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -81,3 +82,23 @@ print(scales.view(torch.int32).tolist(), codes.tolist())
         )
         outputs.append(done.stdout.splitlines()[-1])
     assert outputs[0] == outputs[1]
+
+
+@pytest.mark.parametrize(
+    ("asked", "code", "says"),
+    [
+        ([["topk", {"ratio": 0.1}], ["netsense", {}]], 0, ""),
+        ([["topk", {"ratio": 3}]], 1, "TopKOptions.ratio = 3: must be in (0, 1]"),
+        ([["topk", {"ration": 0.1}]], 1, "did you mean"),
+    ],
+)
+def test_options_are_checked(
+    asked: list[object],
+    code: int,
+    says: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(asked)))
+    assert main(["check"]) == code
+    assert says in capsys.readouterr().out

@@ -78,7 +78,7 @@ def test_estimate_is_near_the_asked_rate(runs: Any, name: str, mbps: float) -> N
 
 
 @pytest.mark.xfail(
-    reason="12 %: with more time to hide in, larger messages are sent, and they read a little faster"
+    reason="12 %: more time to hide in lets it send more, and larger messages read faster"
 )
 def test_straggler_does_not_look_like_a_slow_network(runs: Any) -> None:
     with_it, without = (

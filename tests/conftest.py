@@ -7,7 +7,6 @@ from functools import cache
 
 import pytest
 
-
 # `make test` runs these tests: the make that some of them call must not take itself for its child
 for _name in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "MAKEOVERRIDES"):
     os.environ.pop(_name, None)

@@ -314,8 +314,9 @@ def main() -> None:
     namespaces.exact_sleeps()
     # until a rank can say where it stands, being asked must not end it
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-    # ahead of any rank, so that a rank that spins cannot keep the watchdog from running
-    os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
+    # Ahead of ranks and traffic, with the commands run from here: a rank that spins cannot keep
+    # the watchdog from running, nor a program that polls the clock make a change of a link late.
+    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     try:
         outcome = run(folder)
     except BaseException as error:

@@ -51,7 +51,7 @@ class CrossTraffic:
 
     def _start(self, host: str, *arguments: str) -> subprocess.Popen:
         return subprocess.Popen(
-            [*self._enter(host), "iperf3", *arguments],
+            [*self._enter(host), "chrt", "--other", "0", "iperf3", *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -79,6 +79,7 @@ def _run_nested(
     """Enter the namespaces, fork once more to be in the PID namespace, and never return."""
     status = 1
     try:
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))  # not ahead of its peers
         _enter(host_pid)
         pid = os.fork()
         if pid:

@@ -126,7 +126,7 @@ MISTAKES = [
     ("workload.lr", float("nan"), "workload.lr: expected a finite number"),
     ("workload.lr", 0, "workload.lr: expected greater than 0"),
     ("workload.optimizer", "sdg", "workload.optimizer: expected 'sgd' or 'adam'; got 'sdg'"),
-    ("workload.eval_every", 151, "workload.eval_every: expected at most steps"),
+    ("workload.eval_every", 10_000, "workload.eval_every: expected at most steps"),
     ("workload", ..., "workload: is missing"),
     ("world_size", 1, "world_size: expected"),
     ("world_size", True, "world_size: expected a whole number"),

@@ -121,8 +121,7 @@ class Guest:
                 # no HOME: the kernel would leave a folder for its pid there
                 env={"PATH": os.environ.get("PATH", ""), "HOME": "/proc/self/nowhere"},
             )
-        self.started_at = time.monotonic()
-        self._seen: tuple[int, float] = (0, self.started_at)
+        self._seen: tuple[int, float] = (0, time.monotonic())
 
     def poll(self) -> int | None:
         """Return the guest's exit status, None while it runs."""

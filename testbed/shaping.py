@@ -110,6 +110,13 @@ def differences(direction: Direction, got: Mapping[str, Any]) -> list[str]:
             _get(options, "duplicate", "duplicate") * 100,
             1e-5,
         ),
+        (
+            "loss r_pct",
+            model.r_pct if model else 0.0,
+            _get(options, "loss-gemodel", "r") * 100,
+            1e-5,
+        ),
+        ("reorder_pct", shape.reorder_pct, _get(options, "reorder", "reorder") * 100, 1e-5),
         ("corrupt_pct", shape.corrupt_pct, _get(options, "corrupt", "corrupt") * 100, 1e-5),
     ]
     if got.get("kind") != "netem":
@@ -157,6 +164,11 @@ class Shaper:
         for number, link in enumerate(spec.links):
             port = dict(zip((link.a, link.b), ports[link.name], strict=True))
             for sender, receiver, shape in link.directions():
+                if shape.jitter_ms and not shape.jitter_keeps_order:
+                    raise ShapingError(
+                        f"link {link.name}: jitter_keeps_order: expected true; a link with a rate"
+                        " sends frames in order, use reorder_pct to reorder"
+                    )
                 if sender in switches:
                     device = port[sender]
                 elif receiver in switches:

@@ -128,6 +128,24 @@ def test_each_direction_is_shaped_at_the_switch() -> None:
     assert devices == {"h0>s0": "in0", "s0>h0": "s0-eth1", "h1>s0": "in1", "s0>h1": "s0-eth2"}
 
 
+def test_jitter_that_reorders_is_refused() -> None:
+    net = star(ranks=2, rate_mbps=100, delay_ms=1, jitter_ms=0.5, jitter_keeps_order=False)
+    ports = {"h0-s0": ("h0-eth0", "s0-eth1"), "h1-s0": ("h1-eth0", "s0-eth2")}
+    with pytest.raises(ShapingError, match="jitter_keeps_order"):
+        Shaper(net, ports, FakeTc())
+
+
+@pytest.mark.parametrize(
+    ("shape", "says"),
+    [
+        (Shape(rate_mbps=100, delay_ms=1, loss_model=GilbertElliott(1.0, 25.0)), "loss r_pct"),
+        (Shape(rate_mbps=100, delay_ms=1, reorder_pct=5.0), "reorder_pct"),
+    ],
+)
+def test_setting_that_tc_dropped_is_caught(shape: Shape, says: str) -> None:
+    assert any(says in text for text in differences(direction(shape), CAPTURED))
+
+
 def test_failing_tc_stops() -> None:
     with pytest.raises(ShapingError, match="planted"):
         shaper(FakeTc(fail="qdisc add")).apply()

@@ -21,7 +21,7 @@ PARTS = {
     "neutral": {"", "atomic", "datasets", "devices", "devices.", "errors", "runs", "style"},
     "analysis": {
         "analysis", "canvas", "output", "overview", "plots", "records", "report", "sensing",
-        "stats", "sweep_report", "sweep_tables",
+        "stats", "sweep_output", "sweep_report", "sweep_tables",
     },
     "rank": {"accelerator", "rank", "workloads", "workloads."},
     "harness": {

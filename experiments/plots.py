@@ -154,7 +154,12 @@ def accuracy(tables: RunTables) -> Figure | None:
             for _, one in rows.groupby("seed"):
                 ax.plot(one["t_s"], one["accuracy"], lw=0.7, alpha=0.45, **look)
         middle = rows.groupby("step")[["t_s", "accuracy"]].median()
-        mark = {"marker": style.marker, "ms": marker_size(style), "mec": "white", "mew": 0.5}
+        mark: dict[str, Any] = {
+            "marker": style.marker,
+            "ms": marker_size(style),
+            "mec": "white",
+            "mew": 0.5,
+        }
         ax.plot(middle["t_s"], middle["accuracy"], lw=1.6, **mark, **look)
         ends += [middle["t_s"].max()] if len(middle) else []
         name = f"{label} ({state})" if state else label

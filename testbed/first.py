@@ -31,9 +31,7 @@ __all__ = ["main", "run", "shaper_for"]
 _RB_POWER_OFF = 0x4321FEDC
 
 
-def shaper_for(
-    topology: Topology, ports: dict[str, tuple[str, str]], real: bool
-) -> Shaper:
+def shaper_for(topology: Topology, ports: dict[str, tuple[str, str]], real: bool) -> Shaper:
     """Return what shapes links on this kernel and clock."""
     if not real:
         return Shaper(topology, ports)

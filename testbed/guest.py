@@ -120,7 +120,9 @@ class Guest:
         self._real_clock = real_clock
         self.stall_s = stall_s
         cell = files.cell
-        (cell / "guest.env").write_text(files.environment(command, "UML_MODULES=1" if real_clock else None))
+        (cell / "guest.env").write_text(
+            files.environment(command, "UML_MODULES=1" if real_clock else None)
+        )
         (cell / "init.sh").write_bytes(INIT.read_bytes())
         (cell / "init.sh").chmod(0o755)
         arguments = [

@@ -17,6 +17,7 @@ from .verdict import byte_check, rate_check
 
 __all__ = ["LinkWatch"]
 
+
 class LinkWatch:
     """Writes ``links.jsonl`` and comes to a verdict.
 

@@ -16,9 +16,13 @@ __all__ = ["MODULES", "ModuleError", "load"]
 #: Where Debian's and Ubuntu's package ``user-mode-linux`` puts them, by kernel release
 MODULES = Path("/usr/lib/uml/modules")
 _WANTED = (
-    "bridge veth ifb sch_netem sch_tbf sch_htb sch_ingress sch_fq sch_fq_codel sch_red"
-    " cls_u32 cls_matchall act_mirred tcp_bbr tcp_dctcp"
-).split()
+    "bridge",
+    "veth",
+    "ifb",
+    *("sch_netem", "sch_tbf", "sch_htb", "sch_ingress", "sch_fq", "sch_fq_codel", "sch_red"),
+    *("cls_u32", "cls_matchall", "act_mirred"),
+    *("tcp_bbr", "tcp_dctcp"),
+)
 #: present only because the bridge needs it: no router solicitations on measured links
 _PARAMETERS = {"ipv6": b"disable=1"}
 _INIT_MODULE = 175  # on x86-64, the only machine that User-Mode Linux runs on here

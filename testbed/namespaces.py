@@ -11,11 +11,12 @@ import os
 import socket
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["CELL_VARIABLE", "Child", "spawn"]
+__all__ = ["CELL_VARIABLE", "Child", "entered", "exact_sleeps", "spawn"]
 
 #: Environment variable with the cell's folder, where that is not ``/cell``
 CELL_VARIABLE = "NETSENSEML_CELL"
@@ -41,12 +42,29 @@ def exact_sleeps() -> None:
     _LIBC.prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
 
 
-def _enter(pid: int) -> None:
-    files = [os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY) for name in _NAMESPACES]
-    for file, name in zip(files, _NAMESPACES, strict=True):
+def _enter(pid: int, names: tuple[str, ...] = _NAMESPACES) -> None:
+    files = [os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY) for name in names]
+    for file, name in zip(files, names, strict=True):
         if _LIBC.setns(file, 0):
             raise OSError(ctypes.get_errno(), f"cannot enter the {name} namespace of {pid}")
         os.close(file)
+
+
+@contextmanager
+def entered(pid: int, *names: str) -> Iterator[None]:
+    """Be in some namespaces of the process `pid` for a while, in this thread.
+
+    Sockets made and programs started meanwhile stay there.
+    """
+    own = [os.open(f"/proc/thread-self/ns/{name}", os.O_RDONLY) for name in names]
+    try:
+        _enter(pid, names)
+        yield
+    finally:
+        for file in own:
+            if _LIBC.setns(file, 0):
+                raise OSError(ctypes.get_errno(), "cannot leave a host's namespaces")
+            os.close(file)
 
 
 def spawn(host_pid: int, function: Callable[[socket.socket], None], name: str) -> Child:

@@ -11,6 +11,7 @@ import json
 import socket
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from topologies import Topology
@@ -106,10 +107,10 @@ def _answer(child: Child) -> Any:
     return json.loads(data) if data.strip() else None
 
 
-def _rate_mbps(ends: list[list[float] | None] | None) -> float | None:
+def _rate_mbps(ends: Any) -> float | None:
     if not ends or ends[0] is None or ends[1] is None or ends[1][0] <= ends[0][0]:
         return None
-    (begin_s, before), (end_s, after) = ends
+    (begin_s, before), (end_s, after) = ends  # (time, bytes) each
     frames = (after - before) / _SEGMENT_BYTES
     return frames * FRAME_BYTES * 8e-6 / (end_s - begin_s)
 
@@ -141,17 +142,13 @@ def transfers(
     """
     servers = []
     for number, (_, sink) in enumerate(pairs):
-        where = address(sink)
-        name = f"receive-{number}"
-        servers.append(spawn(host_pid(sink), lambda c, a=where: _receive(a, seconds, c), name))
+        receive = partial(_receive, address(sink), seconds)
+        servers.append(spawn(host_pid(sink), receive, f"receive-{number}"))
         servers[-1].channel.recv(1)
     clients = []
     for number, (source, sink) in enumerate(pairs):
-        where = address(sink)
-        name = f"send-{number}"
-        clients.append(
-            spawn(host_pid(source), lambda c, a=where: _send(a, buffer_bytes, c), name)
-        )
+        send = partial(_send, address(sink), buffer_bytes)
+        clients.append(spawn(host_pid(source), send, f"send-{number}"))
     for client in clients:
         client.channel.sendall(b"\n")
     rates = [_rate_mbps(_answer(server)) for server in servers]
@@ -178,9 +175,9 @@ def ceiling_mbps(spec: Topology, host_pid: Pid, address: Address) -> float:
 
 def trip_ms(source: str, sink: str, host_pid: Pid, address: Address) -> float | None:
     """Return the smallest of many round trips, None if a ping stayed away."""
-    server = spawn(host_pid(sink), lambda c, a=address(sink): _echo(a, c), "echo")
+    server = spawn(host_pid(sink), partial(_echo, address(sink)), "echo")
     server.channel.recv(1)
-    client = spawn(host_pid(source), lambda c, a=address(sink): _ping(a, c), "ping")
+    client = spawn(host_pid(source), partial(_ping, address(sink)), "ping")
     trip_s = _answer(client)
     server.channel.close()
     return None if trip_s is None else trip_s * 1e3

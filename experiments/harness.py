@@ -17,12 +17,14 @@ from typing import Any
 
 import yaml
 
+from testbed.backends import Choice, ChoiceError, choose, start
 from testbed.bench import time_start
 from testbed.kernel import build as kernel_build
-from testbed.launcher import GuestCell
+from testbed.launcher import CellRun
 
 from . import datasets
 from .errors import UserError
+from .manifest import update
 from .progress import Progress
 from .scenario import Cell, Scenario, nearest
 
@@ -38,6 +40,8 @@ __all__ = [
 DEVICES = Path(__file__).with_name("devices")
 TASKS = Path(__file__).with_name("workloads")
 WARMUP_STEPS = 3
+#: what ``workload.device`` names beside the profiles: the processor or GPU that is there
+REAL_DEVICES = ("cpu", "cuda")
 _POLL_S = 0.2
 
 
@@ -63,9 +67,10 @@ def resolve_cell(scenario: Scenario, cell: Cell) -> dict[str, Any]:
     """Return all that the guest is told of a cell; nothing in it depends on where it runs."""
     resolved = scenario.resolved()
     work = resolved["workload"]
-    device = yaml.safe_load(
-        _named(DEVICES, ".yaml", "workload.device", work["device"]).read_text()
-    )
+    device: dict[str, Any] = {}
+    if work["device"] not in REAL_DEVICES:
+        profile = _named(DEVICES, ".yaml", "workload.device", work["device"])
+        device = yaml.safe_load(profile.read_text())
     _named(TASKS, ".py", "workload.task", work["task"].replace("-", "_"))
     scale = device.pop("scale", 1.0)
     return {
@@ -147,16 +152,33 @@ def run_scenario(
     UserError
         Before anything is started, if something it needs is missing.
     """
-    if scenario.clock != "virtual":
-        raise UserError("clock: expected virtual; the real clock needs another back end")
     specs = [(run_dir / "cells" / c.key, resolve_cell(scenario, c)) for c in scenario.cells()]
+    backend = choose_backend(scenario, specs[0][1])
     datasets.check(scenario.workload.task)
     _check_options(scenario)
-    return run_cells(specs, jobs=jobs, progress=progress)
+    update(run_dir, backend=backend.name, backend_why=backend.why)
+    return run_cells(specs, backend=backend.name, jobs=jobs, progress=progress)
+
+
+def choose_backend(scenario: Scenario, spec: dict[str, Any]) -> Choice:
+    """Return the back end for a scenario; a `UserError` says why there is none."""
+    if scenario.backend == "cluster":
+        raise UserError(
+            "backend: a cluster is started from its machines: torchrun --nnodes=N"
+            f" --nproc-per-node=M … -m experiments.cluster {scenario.name}"
+        )
+    try:
+        return choose(scenario.backend, scenario.clock, spec)
+    except ChoiceError as error:
+        raise UserError(str(error)) from None
 
 
 def run_cells(
-    specs: list[tuple[Path, dict[str, Any]]], *, jobs: int, progress: Progress
+    specs: list[tuple[Path, dict[str, Any]]],
+    *,
+    backend: str = "guest",
+    jobs: int,
+    progress: Progress,
 ) -> list[CellResult]:
     """Run cells, each in its folder and in a guest of its own, at most `jobs` at a time.
 
@@ -164,11 +186,13 @@ def run_cells(
     ----------
     specs
         Folders, not there yet and named by the cells' keys, and what `resolve_cell` made.
+    backend
+        The back end that all of them run on.
     """
-    kernel = ensure_kernel(progress)
+    kernel = ensure_kernel(progress) if backend == "guest" else None
     cpus = sorted(os.sched_getaffinity(0))
     waiting = list(specs)
-    running: dict[Path, GuestCell] = {}
+    running: dict[Path, CellRun] = {}
     shown: dict[Path, int] = {}
     results: dict[Path, CellResult] = {}
     try:
@@ -177,7 +201,7 @@ def run_cells(
                 folder, spec = waiting.pop(0)
                 taken = [run.cpu for run in running.values()]
                 cpu = min(cpus, key=taken.count)
-                running[folder] = GuestCell(kernel, folder, spec, cpu=cpu)
+                running[folder] = start(backend, folder, spec, kernel=kernel, cpu=cpu)
                 progress.cell_started(folder.name, spec["steps"])
             time.sleep(_POLL_S)
             for folder, run in list(running.items()):

@@ -23,7 +23,7 @@ PARTS = {
         "analysis", "canvas", "output", "overview", "plots", "records", "report", "sensing",
         "stats",
     },
-    "rank": {"accelerator", "rank", "workloads", "workloads."},
+    "rank": {"accelerator", "cluster", "hardware", "rank", "workloads", "workloads."},
     "harness": {"harness", "manifest", "methods", "mistakes", "precheck", "progress", "scenario"},
     "shell": {"__main__", "commands."},
 }  # fmt: skip

@@ -26,9 +26,10 @@ from .realwatch import CeilingError
 from .shaping import Shaper
 from .tokens import TokenShaper
 
-__all__ = ["main", "run", "shaper_for"]
+__all__ = ["POWER_OFF", "main", "run", "shaper_for"]
 
-_RB_POWER_OFF = 0x4321FEDC
+#: for reboot(2)
+POWER_OFF = 0x4321FEDC
 
 
 def shaper_for(topology: Topology, ports: dict[str, tuple[str, str]], real: bool) -> Shaper:
@@ -98,7 +99,7 @@ def main() -> None:
         load_modules()
     _conclude(Path("/cell"))
     os.sync()
-    ctypes.CDLL(None).reboot(_RB_POWER_OFF)
+    ctypes.CDLL(None).reboot(POWER_OFF)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from .cell import write_json
 from .guest import PROJECT, Guest, GuestFiles
 from .starvation import CpuWatch
 
-__all__ = ["CellRun", "GuestCell", "HostCell", "RealGuestCell"]
+__all__ = ["CellRun", "GuestCell", "HostCell", "RealGuestCell", "host_command"]
 
 _BASE_MB = 3072
 _RANK_MB = 384
@@ -204,6 +204,13 @@ exec "$@"
 """
 
 
+def host_command() -> list[str]:
+    """Return the command prefix for namespaces that end with this process, however it ends."""
+    command = ["setpriv", "--pdeathsig", "KILL", "unshare", "--net", "--pid", "--mount"]
+    command += ["--ipc", "--uts", "--fork", "--kill-child", "--mount-proc"]
+    return [*command, "sh", "-ec", _CONTAIN, "sh"]
+
+
 class HostCell(FolderRun):
     """A cell in namespaces of the host's own kernel, which end with their first process.
 
@@ -215,9 +222,7 @@ class HostCell(FolderRun):
 
     def __init__(self, folder: Path, spec: dict[str, Any], *, cpu: int | None = None) -> None:
         super().__init__(folder, spec, cpu)
-        command = ["setpriv", "--pdeathsig", "KILL", "unshare", "--net", "--pid", "--mount"]
-        command += ["--ipc", "--uts", "--fork", "--kill-child", "--mount-proc"]
-        command += ["sh", "-ec", _CONTAIN, "sh", sys.executable, "-m", "testbed.first"]
+        command = [*host_command(), sys.executable, "-m", "testbed.first"]
         threads = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         with open(folder / "console.log", "wb") as console:
             self._process = subprocess.Popen(

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from mininet.cli import CLI
 from mininet.link import Intf, Link
 from mininet.log import setLogLevel
 from mininet.net import Mininet
@@ -27,7 +28,7 @@ from topologies.shape import FRAME_BYTES
 
 from .namespaces import entered
 
-__all__ = ["SYSCTLS", "address", "built_net", "interface", "interfaces"]
+__all__ = ["SYSCTLS", "address", "built_net", "interface", "interfaces", "prompt"]
 
 #: Set in each host's network namespace and recorded in the manifest. Buffers hold several
 #: bandwidth-delay products and queues; no connection learns from one before it.
@@ -281,3 +282,8 @@ def built_net(spec: Topology, segmentation: str = "auto") -> Iterator[Mininet]:
     finally:
         for node in (*net.hosts, *net.switches):
             node.terminate()
+
+
+def prompt(net: Mininet) -> None:
+    """Let a person look around: Mininet's command line, until it is left."""
+    CLI(net)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any
 
 from mininet.cli import CLI
 from mininet.link import Intf, Link
-from mininet.log import setLogLevel
+from mininet.log import lg, setLogLevel
 from mininet.net import Mininet
 from mininet.node import Host, Node
 from mininet.nodelib import LinuxBridge
@@ -127,6 +128,10 @@ class Port(Intf):
         """Do nothing one by one."""
         return {}
 
+    def updateIP(self) -> str | None:
+        """Return the address, which `_configure` knows and no command needs to tell."""
+        return self.ip
+
 
 class Bridge(_LateShell, LinuxBridge):
     """A learning bridge, started by one batch of `ip` instead of a dozen commands."""
@@ -233,6 +238,7 @@ def _configure(net: Mininet, spec: Topology, segmentation: str) -> None:
     ports = {host.name: net.get(host.name).defaultIntf() for host in spec.hosts}
     for host in spec.hosts:
         port = ports[host.name]
+        port.ip = address(spec, host.name)  # Mininet's command line puts it in for the name
         lines = [
             "link set lo up",
             f"addr add {address(spec, host.name)}/16 dev {port.name}",
@@ -284,6 +290,12 @@ def built_net(spec: Topology, segmentation: str = "auto") -> Iterator[Mininet]:
             node.terminate()
 
 
-def prompt(net: Mininet) -> None:
-    """Let a person look around: Mininet's command line, until it is left."""
-    CLI(net)
+def prompt(net: Mininet, script: Path | None = None) -> None:
+    """Let a person look around by Mininet's command line, or run the commands of a file."""
+    setLogLevel("output")
+    lg.handlers[0].setStream(sys.stdout)
+    if script is None:
+        CLI(net)
+        return
+    with open(os.pipe()[0]) as silence:  # Mininet hands its input to what runs in a host
+        CLI(net, stdin=silence, script=str(script))

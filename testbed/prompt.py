@@ -19,7 +19,7 @@ from typing import Any
 from topologies import Topology
 
 from .cell import write_json
-from .first import POWER_OFF, shaper_for
+from .first import POWER_OFF, settle, shaper_for
 from .guest import PROJECT, Guest, GuestFiles
 from .launcher import host_command
 from .modules import load as load_modules
@@ -27,17 +27,26 @@ from .modules import load as load_modules
 __all__ = ["main", "on_guest", "on_host"]
 
 _MEMORY_MB = 2048
+#: In the cell's folder: what was piped in, to be run one by one
+COMMANDS = "commands"
 _REAL_KERNEL = Path("/usr/bin/linux.uml")
+
+
+def _prepare(folder: Path, cell: dict[str, Any]) -> None:
+    write_json(folder / "cell.json", cell)
+    if not sys.stdin.isatty():
+        (folder / COMMANDS).write_text(sys.stdin.read())
 
 
 def on_guest(backend: str, kernel: Path | None, folder: Path, cell: dict[str, Any]) -> int:
     """Boot a guest whose console is this program's standard input and output."""
-    write_json(folder / "cell.json", cell)
+    _prepare(folder, cell)
     before = None
     if sys.stdin.isatty():
         import termios
 
         before = termios.tcgetattr(0)
+    guest_input = open(os.devnull)  # noqa: SIM115
     guest = Guest(
         kernel or _REAL_KERNEL,
         GuestFiles(folder),
@@ -45,8 +54,9 @@ def on_guest(backend: str, kernel: Path | None, folder: Path, cell: dict[str, An
         command="/opt/venv/bin/python -m testbed.prompt",
         cpu=max(os.sched_getaffinity(0)),
         real_clock=backend == "guest-real",
-        console=(0, 1),
+        console=(0 if before else guest_input.fileno(), 1),
     )
+    guest_input.close()
     try:
         while (code := guest.poll()) is None:
             time.sleep(0.05)
@@ -61,7 +71,7 @@ def on_guest(backend: str, kernel: Path | None, folder: Path, cell: dict[str, An
 
 def on_host(folder: Path, cell: dict[str, Any]) -> int:
     """Open the prompt in namespaces of the host's own kernel."""
-    write_json(folder / "cell.json", cell)
+    _prepare(folder, cell)
     command = [*host_command(), sys.executable, "-m", "testbed.prompt", str(folder)]
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is for what runs at the prompt
     try:
@@ -78,10 +88,15 @@ def _run(folder: Path) -> None:
     topology = Topology.from_dict(cell["topology"])
     with built_net(topology, cell["segmentation"]) as net:
         ports = {name: (a.name, b.name) for name, (a, b) in interfaces(net, topology).items()}
-        shaper_for(topology, ports, cell["clock"] == "real").apply()
+        real = cell["clock"] == "real"
+        shaper_for(topology, ports, real).apply()
+        if real:
+            settle()
         hosts = " ".join(host.name for host in topology.hosts)
         print(f"hosts: {hosts}\ntry: h0 ping -c 2 h1, links, help; exit leaves", flush=True)
-        prompt(net)
+        script = folder / COMMANDS
+        prompt(net, script if script.exists() else None)
+        sys.stdout.flush()
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import typer
 
-from .commands import bench, compare, report, run, sweep
+from .commands import bench, compare, plan, report, run, sweep
 from .commands import list as list_
 from .errors import UserError
 
@@ -26,6 +26,7 @@ VERBS: dict[str, Callable[..., Any]] = {
     "report": report.report,
     "compare": compare.compare,
     "bench": bench.bench,
+    "plan": plan.plan,
 }
 
 

@@ -17,12 +17,15 @@ from typing import Any
 
 import yaml
 
+from testbed.backends import Choice, ChoiceError, choose
 from testbed.bench import time_start
+from testbed.doctor import BackEnd
 from testbed.kernel import build as kernel_build
 
 from . import datasets
 from .engine import LocalEngine, Task, place
 from .errors import UserError
+from .manifest import update
 from .progress import Progress
 from .scenario import Cell, Scenario, nearest
 
@@ -30,6 +33,7 @@ __all__ = [
     "CellResult",
     "cell_spec",
     "check_options",
+    "choose_backend",
     "ensure_kernel",
     "resolve_cell",
     "run_cells",
@@ -40,6 +44,8 @@ __all__ = [
 DEVICES = Path(__file__).with_name("devices")
 TASKS = Path(__file__).with_name("workloads")
 WARMUP_STEPS = 3
+#: what ``workload.device`` names beside the profiles: the processor or GPU that is there
+REAL_DEVICES = ("cpu", "cuda")
 
 
 @dataclass(frozen=True)
@@ -69,9 +75,10 @@ def resolve_cell(scenario: Scenario, cell: Cell) -> dict[str, Any]:
 def cell_spec(resolved: dict[str, Any], cell: Cell) -> dict[str, Any]:
     """Return all that the guest is told of a cell of a resolved scenario."""
     work, virtual = resolved["workload"], resolved["clock"] == "virtual"
-    device = yaml.safe_load(
-        _named(DEVICES, ".yaml", "workload.device", work["device"]).read_text()
-    )
+    device: dict[str, Any] = {}
+    if work["device"] not in REAL_DEVICES:
+        profile = _named(DEVICES, ".yaml", "workload.device", work["device"])
+        device = yaml.safe_load(profile.read_text())
     _named(TASKS, ".py", "workload.task", work["task"].replace("-", "_"))
     scale = device.pop("scale", 1.0)
     return {
@@ -164,16 +171,43 @@ def run_scenario(
     UserError
         Before anything is started, if something it needs is missing.
     """
-    if scenario.clock != "virtual":
-        raise UserError("clock: expected virtual; the real clock needs another back end")
     specs = [(run_dir / "cells" / c.key, resolve_cell(scenario, c)) for c in scenario.cells()]
+    backend = choose_backend(scenario.resolved(), specs[0][1])
     datasets.check(scenario.workload.task)
     check_options((arm.name, arm.options) for arm in scenario.arms)
-    return run_cells(specs, jobs=jobs, progress=progress)
+    update(run_dir, backend=backend.name, backend_why=backend.why)
+    return run_cells(specs, backend=backend.name, jobs=jobs, progress=progress)
+
+
+def choose_backend(
+    resolved: dict[str, Any], spec: dict[str, Any], back_ends: list[BackEnd] | None = None
+) -> Choice:
+    """Return the back end for a scenario; a `UserError` says why there is none.
+
+    Parameters
+    ----------
+    resolved, spec
+        The scenario, and what one of its cells is told.
+    back_ends
+        The doctor's findings; asked for if not given.
+    """
+    if resolved["backend"] == "cluster":
+        raise UserError(
+            "backend: a cluster is started from its machines: torchrun --nnodes=N"
+            f" --nproc-per-node=M … -m experiments.cluster {resolved['name']}"
+        )
+    try:
+        return choose(resolved["backend"], resolved["clock"], spec, back_ends)
+    except ChoiceError as error:
+        raise UserError(str(error)) from None
 
 
 def run_cells(
-    specs: list[tuple[Path, dict[str, Any]]], *, jobs: int, progress: Progress
+    specs: list[tuple[Path, dict[str, Any]]],
+    *,
+    backend: str = "guest",
+    jobs: int,
+    progress: Progress,
 ) -> list[CellResult]:
     """Run cells, each in its folder and in a guest of its own, at most `jobs` at a time.
 
@@ -181,9 +215,12 @@ def run_cells(
     ----------
     specs
         Folders, not there yet and named by the cells' keys, and what `resolve_cell` made.
+    backend
+        The back end that all of them run on.
     """
-    engine = LocalEngine(ensure_kernel(progress), jobs)
-    tasks = [Task(folder.name, folder, spec) for folder, spec in specs]
+    kernel = ensure_kernel(progress) if backend == "guest" else None
+    engine = LocalEngine(kernel, jobs)
+    tasks = [Task(folder.name, folder, {**spec, "backend": backend}) for folder, spec in specs]
     results: dict[Path, CellResult] = {}
     for placed in place(engine, tasks, progress):
         if placed.outcome is not None:

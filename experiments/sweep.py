@@ -17,11 +17,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from testbed.doctor import diagnose
+
 from . import datasets
 from .engine import Engine, LocalEngine, Task, place
 from .errors import UserError
 from .estimate import TimeLeft, measured_on
-from .harness import cell_spec, check_options, ensure_kernel
+from .harness import cell_spec, check_options, choose_backend, ensure_kernel
 from .identity import Identities, code_files
 from .manifest import environment, machine, now_utc, update
 from .progress import Progress
@@ -121,11 +123,15 @@ def plan(
         For options that the library refuses, missing data, or a pattern that matches nothing.
     """
     known = identities or Identities()
+    back_ends = diagnose()
     cells = []
     for variation in sweep.variations:
         resolved = variation.scenario.resolved()
+        backend = ""
         for cell in variation.scenario.cells():
             spec = cell_spec(resolved, cell)
+            backend = backend or choose_backend(resolved, spec, back_ends).name
+            spec["backend"] = backend
             cells.append(PlannedCell(variation, cell.label, cell.seed, spec, known.digest(spec)))
     for task in dict.fromkeys(cell.spec["workload"]["task"] for cell in cells):
         datasets.check(task)
@@ -217,7 +223,9 @@ def run_planned(
         missing = {c.digest: c for c in reversed(wanted) if not store.done(c.digest)}
         missing = dict(reversed(missing.items()))  # the first of equal cells, in their order
         if missing:
-            engine = engine or LocalEngine(ensure_kernel(progress), jobs)
+            if engine is None:
+                guests = any(c.spec["backend"] == "guest" for c in missing.values())
+                engine = LocalEngine(ensure_kernel(progress) if guests else None, jobs)
             specs = {cell.key: cell.spec for cell in missing.values()}
             before = measured_on(_here(engine), store.provenances())
             progress.planned(TimeLeft(specs, engine.slots, before), len(wanted) - len(missing))

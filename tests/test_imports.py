@@ -23,7 +23,7 @@ PARTS = {
         "analysis", "canvas", "output", "overview", "plots", "records", "report", "sensing",
         "stats", "sweep_output", "sweep_report", "sweep_tables",
     },
-    "rank": {"accelerator", "rank", "workloads", "workloads."},
+    "rank": {"accelerator", "cluster", "hardware", "rank", "workloads", "workloads."},
     "harness": {
         "engine", "estimate", "harness", "identity", "manifest", "methods", "mistakes",
         "overrides", "precheck", "progress", "scenario", "store", "sweep", "sweepfile", "yamlfile",

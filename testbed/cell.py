@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from topologies import Flow, Topology
+from topologies import Flow, LinkEvent, Topology, phases
 
 from . import namespaces
 from .crosstraffic import SERVER_LEAD_S, CrossTraffic
@@ -29,6 +29,7 @@ from .linkwatch import LinkWatch
 from .ranks import RankProcess, start_rank
 from .shaping import Shaper
 from .timeline import Timeline
+from .verdict import verdict
 
 __all__ = ["Cell", "main"]
 
@@ -61,7 +62,10 @@ class Cell:
         self.start_s: float | None = None
         self.progress_s = time.monotonic()
         self.reason: str | None = None
-        self.links = LinkWatch(self.topology, shaper, folder / "links.jsonl")
+        events = [LinkEvent.from_dict(e) for e in spec["events"] if e["kind"] == "link"]
+        self.links = LinkWatch(
+            self.topology, shaper, folder / "links.jsonl", phases(self.topology, events)
+        )
         self._events = open(folder / "events.jsonl", "w")  # noqa: SIM115
         flows = [Flow(**flow) for flow in spec["traffic"]]
         self.traffic = CrossTraffic(flows, self._enter, self._address)
@@ -81,9 +85,11 @@ class Cell:
         assert self.start_s is not None
         return time.monotonic() - self.start_s
 
-    def probe(self) -> None:
-        """Measure the quiet net."""
+    def probe(self, ports: dict[str, tuple[str, str]]) -> None:
+        """Measure the quiet net, as it is and as it will be."""
         self.links.probe(lambda host: self.net.get(host).pid, self._address)
+        hosts = {host.name for host in self.topology.hosts}
+        self.links.rehearse(ports, lambda node: self.net.get(node).pid if node in hosts else None)
 
     def _judge(self) -> None:
         """Judge what the links did, given what the ranks that share no link account for."""
@@ -126,6 +132,7 @@ class Cell:
                 if direction.link == event["link"] and event["sender"] in (None, direction.sender)
             ]
             self.shaper.change(names, event["changes"])
+            self.links.changed(names, at_s)
             detail = event["changes"]
         elif kind == "rank-killed":
             rank = self.topology.rank_hosts().index(where)
@@ -281,7 +288,8 @@ class Cell:
             "reason": self.reason,
             "replicas_identical": len(digests) == 1 if None not in digests else None,
             "digest": digests.pop() if len(digests) == 1 else None,
-            "link_verdict": "; ".join(self.links.wrong) or "ok",
+            "link_verdict": verdict(self.links.wrong),
+            "link_deviations": list(dict.fromkeys(self.links.wrong)),
             "link_check": self.links.check,
             "virtual_s": end_s,
             "warmup_steps": self.spec["warmup_steps"],
@@ -301,7 +309,7 @@ def run(folder: Path) -> dict[str, Any]:
         shaper = Shaper(topology, ports)
         shaper.apply()
         cell = Cell(spec, folder, net, shaper)
-        cell.probe()
+        cell.probe(ports)
         program = importlib.import_module(spec["program"])
         prepared = program.prepare(spec)
         cell.start_ranks(program, prepared)

@@ -11,10 +11,11 @@ import os
 import socket
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-__all__ = ["Child", "spawn"]
+__all__ = ["Child", "inside", "spawn"]
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _PR_SET_PDEATHSIG = 1
@@ -43,6 +44,28 @@ def _enter(pid: int) -> None:
         if _LIBC.setns(file, 0):
             raise OSError(ctypes.get_errno(), f"cannot enter the {name} namespace of {pid}")
         os.close(file)
+
+
+@contextmanager
+def inside(pid: int | None) -> Iterator[None]:
+    """Be in the network namespace of a process for a while: sockets made there stay there.
+
+    None is to stay here.
+    """
+    if pid is None:
+        yield
+        return
+    here = os.open("/proc/self/ns/net", os.O_RDONLY)
+    there = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY)
+    try:
+        if _LIBC.setns(there, 0):
+            raise OSError(ctypes.get_errno(), f"cannot enter the network namespace of {pid}")
+        yield
+    finally:
+        if _LIBC.setns(here, 0):
+            raise OSError(ctypes.get_errno(), "cannot return to the network namespace")
+        os.close(here)
+        os.close(there)
 
 
 def spawn(host_pid: int, function: Callable[[socket.socket], None], name: str) -> Child:

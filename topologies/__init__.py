@@ -8,6 +8,7 @@ per link), ``loss_pct``, ``bytes``; times ``*_s`` are seconds since the first tr
 from .builders import BUILDERS, build, dumbbell, leaf_spine, ring, star, tree, two_sites
 from .checks import SpecError
 from .events import Fault, LinkEvent, expand_events
+from .phases import Phase, phases
 from .shape import GilbertElliott, Link, Queue, Shape
 from .spec import Host, Switch, Topology
 from .traces import read_trace
@@ -21,6 +22,7 @@ __all__ = [
     "Host",
     "Link",
     "LinkEvent",
+    "Phase",
     "Queue",
     "Shape",
     "SpecError",
@@ -32,6 +34,7 @@ __all__ = [
     "expand_events",
     "expand_traffic",
     "leaf_spine",
+    "phases",
     "read_trace",
     "ring",
     "star",

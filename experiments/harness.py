@@ -39,6 +39,7 @@ DEVICES = Path(__file__).with_name("devices")
 TASKS = Path(__file__).with_name("workloads")
 WARMUP_STEPS = 3
 _POLL_S = 0.2
+_ENDLESS_STEPS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -89,8 +90,35 @@ def resolve_cell(scenario: Scenario, cell: Cell) -> dict[str, Any]:
         "events": resolved["events"],
         "traffic": resolved["traffic"],
         "timeout_s": scenario.end_s,
-        "stall_s": min(120.0, scenario.end_s),
+        # after an outage TCP may wait as long again before it tries
+        "stall_s": min(120.0 + 2 * scenario.longest_outage_s, scenario.end_s),
+        "jobs": [_job(job, work) for job in resolved["jobs"]],
         "warmup_steps": min(WARMUP_STEPS, work["steps"] - 1),
+    }
+
+
+def _job(job: dict[str, Any], work: dict[str, Any]) -> dict[str, Any]:
+    """Return what the ranks of another job are told, beside what all ranks are."""
+    task = job["task"] or work["task"]
+    _named(TASKS, ".py", "traffic.task", task.replace("-", "_"))
+    own = {
+        "task": task,
+        "batch_size": job["batch_size"] or work["batch_size"],
+        "steps": job["steps"] or _ENDLESS_STEPS,
+        "schedule": "constant" if job["steps"] is None else work["schedule"],
+        "eval_every": None,
+        "straggler": None,
+    }
+    return {
+        "name": job["name"],
+        "hosts": job["hosts"],
+        "start_s": job["start_s"],
+        "label": job["name"],
+        "method": job["method"],
+        "options": job["options"],
+        "seed": job["seed"],
+        "world_size": len(job["hosts"]),
+        "workload": {**work, **own},
     }
 
 
@@ -114,6 +142,7 @@ def ensure_kernel(progress: Progress) -> Path:
 def _check_options(scenario: Scenario) -> None:
     """Ask the library, in a process of its own: it needs torch, and the harness must not."""
     asked = [[arm.name, arm.options] for arm in scenario.arms]
+    asked += [[job.method, job.options] for job in scenario.jobs]
     answer = subprocess.run(
         [sys.executable, "-m", "netsenseml", "check"],
         input=json.dumps(asked),
@@ -150,7 +179,8 @@ def run_scenario(
     if scenario.clock != "virtual":
         raise UserError("clock: expected virtual; the real clock needs another back end")
     specs = [(run_dir / "cells" / c.key, resolve_cell(scenario, c)) for c in scenario.cells()]
-    datasets.check(scenario.workload.task)
+    for task in {scenario.workload.task, *(job.task for job in scenario.jobs if job.task)}:
+        datasets.check(task)
     _check_options(scenario)
     return run_cells(specs, jobs=jobs, progress=progress)
 

@@ -20,8 +20,8 @@ NETWORK = {"topologies", "testbed"}
 PARTS = {
     "neutral": {"", "atomic", "datasets", "devices", "devices.", "errors", "runs", "style"},
     "analysis": {
-        "analysis", "canvas", "output", "overview", "plots", "records", "report", "sensing",
-        "stats",
+        "analysis", "canvas", "outages", "output", "overview", "plots", "records", "report",
+        "sensing", "stats",
     },
     "rank": {"accelerator", "rank", "workloads", "workloads."},
     "harness": {"harness", "manifest", "methods", "mistakes", "precheck", "progress", "scenario"},

@@ -12,7 +12,7 @@ from .phases import Phase, phases
 from .shape import GilbertElliott, Link, Queue, Shape
 from .spec import Host, Switch, Topology
 from .traces import read_trace
-from .traffic import Flow, Traffic, expand_traffic
+from .traffic import Flow, Job, Traffic, expand_jobs, expand_traffic
 
 __all__ = [
     "BUILDERS",
@@ -20,6 +20,7 @@ __all__ = [
     "Flow",
     "GilbertElliott",
     "Host",
+    "Job",
     "Link",
     "LinkEvent",
     "Phase",
@@ -32,6 +33,7 @@ __all__ = [
     "build",
     "dumbbell",
     "expand_events",
+    "expand_jobs",
     "expand_traffic",
     "leaf_spine",
     "phases",

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .estimate import TimeLeft
 
 __all__ = ["Progress", "TerminalProgress"]
 
@@ -13,6 +16,9 @@ class Progress:
 
     def note(self, text: str) -> None:
         """Something that takes a while has begun, such as building the guest kernel."""
+
+    def planned(self, left: TimeLeft, done: int) -> None:
+        """A sweep begins: what is known of its cells to run, and how many have a result."""
 
     def cell_started(self, key: str, total: int) -> None:
         """A cell, named by `Cell.key`, begins its `total` steps."""

@@ -15,7 +15,15 @@ from typing import Any
 from topologies import Shape
 from topologies.shape import FRAME_BYTES
 
-__all__ = ["BURST_BYTES", "UNLIMITED", "bucket_differences", "bucket_lines", "is_split"]
+__all__ = [
+    "BURST_BYTES",
+    "UNLIMITED",
+    "bucket_differences",
+    "bucket_lines",
+    "is_split",
+    "queue_differences",
+    "queue_lines",
+]
 
 #: limit of a netem that is not the queue; far from what its 32 bits hold
 UNLIMITED = 1_000_000_000
@@ -55,53 +63,76 @@ def _codel(shape: Shape, queue_bytes: int) -> dict[str, int]:
 
 def bucket_lines(verb: str, device: str, shape: Shape, queue_bytes: int) -> list[str]:
     """Return the lines for ``tc -batch`` that add or change what is below the netem ``1:``."""
-    rate = f"{round(shape.rate_mbps * 1e6)}bit"
-    lines = [
+    bucket = (
         f"qdisc {verb} dev {device} parent 1:1 handle 2:"
-        f" tbf rate {rate} burst {BURST_BYTES} limit {queue_bytes}"
-    ]
-    own = f"qdisc {verb} dev {device} parent 2:1 handle 3:"
+        f" tbf rate {_bits(shape)} burst {BURST_BYTES} limit {queue_bytes}"
+    )
+    return [bucket, *queue_lines(f"qdisc {verb} dev {device} parent 2:1", shape, queue_bytes)]
+
+
+def _bits(shape: Shape) -> str:
+    return f"{round(shape.rate_mbps * 1e6)}bit"
+
+
+def queue_lines(start: str, shape: Shape, queue_bytes: int) -> list[str]:
+    """Return the line that puts a managed queue, ``3:``, below a token bucket, if one is asked."""
     mark = "ecn" if shape.ecn else ""
     if shape.aqm == "red":
         red = _red(shape, queue_bytes)
         # the man page's formula: bursts of this many frames do not move the average much
         burst = -(-(2 * red["min"] + red["max"]) // (3 * FRAME_BYTES))
-        lines.append(
-            f"{own} red limit {red['limit']} min {red['min']} max {red['max']}"
-            f" avpkt {FRAME_BYTES} burst {burst} probability 0.1 bandwidth {rate} {mark}"
-        )
-    elif shape.aqm == "fq_codel":
+        return [
+            f"{start} handle 3: red limit {red['limit']} min {red['min']} max {red['max']}"
+            f" avpkt {FRAME_BYTES} burst {burst} probability 0.1 bandwidth {_bits(shape)} {mark}"
+        ]
+    if shape.aqm == "fq_codel":
         codel = _codel(shape, queue_bytes)
-        lines.append(
-            f"{own} fq_codel limit {codel['limit']} target {codel['target']}us"
+        return [
+            f"{start} handle 3: fq_codel limit {codel['limit']} target {codel['target']}us"
             f" interval {codel['interval']}us quantum {FRAME_BYTES} {mark or 'noecn'}"
-        )
-    return lines
+        ]
+    return []
 
 
 def bucket_differences(
     name: str, shape: Shape, queue_bytes: int, below: Sequence[Mapping[str, Any]]
 ) -> list[str]:
     """Compare what is asked below the netem with the entries of ``tc -j qdisc show``."""
-    by_handle = {entry.get("handle"): entry for entry in below}
-    asked: dict[str, tuple[str, dict[str, float]]] = {
-        "2:": ("tbf", {"rate": shape.rate_mbps * 1e6 / 8, "burst": BURST_BYTES})
-    }
+    asked = {"rate": shape.rate_mbps * 1e6 / 8, "burst": BURST_BYTES}
+    wrong = _differences(name, "2:", "tbf", asked, below)
+    return wrong + queue_differences(name, shape, queue_bytes, below)
+
+
+def queue_differences(
+    name: str, shape: Shape, queue_bytes: int, below: Sequence[Mapping[str, Any]]
+) -> list[str]:
+    """Compare the managed queue ``3:`` asked for, if one is, with what there is."""
+    asked: dict[str, float]
     if shape.aqm == "red":
-        asked["3:"] = ("red", {**_red(shape, queue_bytes), "ecn": shape.ecn})
+        asked = {**_red(shape, queue_bytes), "ecn": shape.ecn}
     elif shape.aqm == "fq_codel":
-        asked["3:"] = ("fq_codel", {**_codel(shape, queue_bytes), "ecn": shape.ecn})
+        asked = {**_codel(shape, queue_bytes), "ecn": shape.ecn}
+    else:
+        return []
+    return _differences(name, "3:", shape.aqm, asked, below)
+
+
+def _differences(
+    name: str,
+    handle: str,
+    kind: str,
+    asked: Mapping[str, float],
+    below: Sequence[Mapping[str, Any]],
+) -> list[str]:
+    entry = next((entry for entry in below if entry.get("handle") == handle), {})
+    if entry.get("kind") != kind:
+        return [f"{name}: asked for {kind} below its netem, got {entry.get('kind')}"]
+    options = entry.get("options", {})
     wrong = []
-    for handle, (kind, values) in asked.items():
-        entry = by_handle.get(handle, {})
-        if entry.get("kind") != kind:
-            wrong.append(f"{name}: asked for {kind} below its netem, got {entry.get('kind')}")
-            continue
-        options = entry.get("options", {})
-        for key, want in values.items():
-            have = float(options.get(key, 0))
-            # times are shown in whole microseconds, a burst after its rounding to time
-            slack = {"burst": 8.0, "target": 1.0, "interval": 1.0}.get(key, 0.0)
-            if abs(have - want) > slack + 1e-6 * abs(want):
-                wrong.append(f"{name}: {kind} {key} asked {float(want):g}, got {have:g}")
+    for key, want in asked.items():
+        have = float(options.get(key, 0))
+        # times are shown in whole microseconds, a burst after its rounding to time
+        slack = {"burst": 8.0, "target": 1.0, "interval": 1.0}.get(key, 0.0)
+        if abs(have - want) > slack + 1e-6 * abs(want):
+            wrong.append(f"{name}: {kind} {key} asked {float(want):g}, got {have:g}")
     return wrong

@@ -23,7 +23,7 @@ from topologies import Shape
 from topologies.shape import FRAME_BYTES
 
 from .aqm import is_split
-from .namespaces import inside
+from .namespaces import entered
 from .shaping import Direction, queue_limit
 
 __all__ = ["SHORT_FRAMES", "Frames", "LinkProbe", "Prober"]
@@ -158,9 +158,9 @@ class Prober:
         self._in: dict[str, socket.socket] = {}
         for name, direction in directions.items():
             port = dict(zip(ends[direction.link], ports[direction.link], strict=True))
-            with inside(pid(direction.sender)):
+            with _at(pid(direction.sender)):
                 self._out[name] = _socket(port[direction.sender], 0)
-            with inside(pid(direction.receiver)):
+            with _at(pid(direction.receiver)):
                 self._in[name] = _socket(port[direction.receiver], _ETHERTYPE)
 
     def close(self) -> None:
@@ -244,6 +244,10 @@ class Prober:
 def _number(number: int) -> bytes:
     """Return a frame's number and its complement: a wrong bit in it shows."""
     return struct.pack("!II", number, number ^ 0xFFFFFFFF)
+
+
+def _at(pid: int | None) -> contextlib.AbstractContextManager[None]:
+    return contextlib.nullcontext() if pid is None else entered(pid, "net")
 
 
 def _socket(interface: str, protocol: int) -> socket.socket:

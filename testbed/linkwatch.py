@@ -19,8 +19,6 @@ from .verdict import Deviation, byte_check, loss_check, rate_check
 
 __all__ = ["LinkWatch"]
 
-#: On a virtual clock: rate by share, RTT by share or by a floor in ms
-_TOLERANCES = (0.01, 0.01, 0.1)
 #: rounds of probing; of a direction with more shapes than that, some of each size are probed
 _MOST_ROUNDS = 12
 
@@ -47,6 +45,9 @@ class LinkWatch:
         Deviations; empty is a good verdict.
     """
 
+    #: On a virtual clock: rate by share, RTT by share or by a floor in ms
+    tolerances = (0.01, 0.01, 0.1)
+
     def __init__(
         self, spec: Topology, shaper: Shaper, path: Path, phases: Sequence[Phase] = ()
     ) -> None:
@@ -61,6 +62,7 @@ class LinkWatch:
             self._phases.setdefault(phase.direction, []).append(phase)
         self._now: dict[str, int] = dict.fromkeys(shaper.directions, 0)
         self._probes: dict[tuple[str, Shape, bool], LinkProbe] = {}
+        self._sent: dict[str, int] = {}
         self._gone: set[str] = set()
 
     def probe(self, host_pid: Callable[[str], int], address: Callable[[str], str]) -> None:
@@ -72,7 +74,7 @@ class LinkWatch:
                 continue
             probe = probe_path(self._spec, source, sink, host_pid, address)
             probes.append(probe)
-            self.wrong += deviations(probe, self._spec, *_TOLERANCES)
+            self.wrong += deviations(probe, self._spec, *self.tolerances)
         self.check["paths"] = [asdict(probe) for probe in probes]
 
     def rehearse(
@@ -131,7 +133,9 @@ class LinkWatch:
             if key not in judged:
                 judged.add(key)
                 where = direction.name + (f" from {phase.start_s:g} s" if phase.number else "")
-                self.wrong += probe_deviations(asked, probe, _TOLERANCES, where, self._checks())
+                self.wrong += probe_deviations(
+                    asked, probe, self.tolerances, where, self._checks()
+                )
             rows.append(
                 {
                     "direction": direction.name,
@@ -158,10 +162,12 @@ class LinkWatch:
         """Write down every direction's counters and what is asked of it, and what it was got."""
         counters = read_counters()
         for name, direction in self._shaper.directions.items():
-            if direction.device not in counters:
-                if name not in self._gone:
-                    self._gone.add(name)
-                    self.wrong.append(Deviation(f"{name}: its qdisc is gone at {now_s:.1f} s"))
+            sent = counters[direction.device].tx_bytes if direction.device in counters else -1
+            if sent < self._sent.get(name, 0):  # a new one, or none, counts from 0
+                self.wrong.append(Deviation(f"{name}: its qdisc is gone at {now_s:.1f} s"))
+                self._gone.add(name)
+            self._sent[name] = sent
+            if name in self._gone:
                 continue
             shape = direction.shape
             probe = self._probes.get((name, shape, direction.up))
@@ -190,7 +196,7 @@ class LinkWatch:
         """
         self.wrong += [Deviation(text) for text in self._shaper.off()]
         samples = [json.loads(line) for line in self._path.read_text().splitlines()]
-        self.check["rates"], wrong = rate_check(samples, _TOLERANCES[0])
+        self.check["rates"], wrong = rate_check(samples, self.tolerances[0])
         self.wrong += wrong
         self.check["losses"], wrong = loss_check(samples, self._least_lost)
         self.wrong += wrong

@@ -199,6 +199,22 @@ class Shaper:
                 )
                 self.directions[direction.name] = direction
 
+    def _redirect(self, port: str, device: str) -> list[str]:
+        """Return the batch lines that send what arrives at `port` through `device`."""
+        return [
+            f"qdisc add dev {port} handle ffff: ingress",
+            f"filter add dev {port} parent ffff: matchall"
+            f" action mirred egress redirect dev {device}",
+        ]
+
+    def _lines(self, verb: str, direction: Direction) -> list[str]:
+        """Return the batch lines that add or change what shapes a direction."""
+        arguments = " ".join(netem_arguments(direction))
+        lines = [f"qdisc {verb} dev {direction.device} root handle 1: {arguments}"]
+        if is_split(direction.shape):
+            lines += bucket_lines(verb, direction.device, direction.shape, direction.queue_bytes)
+        return lines
+
     def apply(self) -> None:
         """Shape every direction, read all back and raise `ShapingError` on any difference."""
         lines = []
@@ -207,15 +223,9 @@ class Shaper:
         self._run(["ip", "-batch", "-"], "\n".join(lines))
         lines = []
         for device, port in self._ingress.items():
-            lines.append(f"qdisc add dev {port} handle ffff: ingress")
-            lines.append(
-                f"filter add dev {port} parent ffff: matchall"
-                f" action mirred egress redirect dev {device}"
-            )
+            lines += self._redirect(port, device)
         for direction in self.directions.values():
-            arguments = " ".join(netem_arguments(direction))
-            lines.append(f"qdisc add dev {direction.device} root handle 1: {arguments}")
-            lines += self._below("add", direction)
+            lines += self._lines("add", direction)
         self._run(["tc", "-batch", "-"], "\n".join(lines))
         self.verify()
 
@@ -223,12 +233,6 @@ class Shaper:
         """Take away the devices that `apply` made; the rest goes with the net."""
         lines = [f"link del {device}" for device in self._ingress]
         self._run(["ip", "-batch", "-"], "\n".join(lines))
-
-    @staticmethod
-    def _below(verb: str, direction: Direction) -> list[str]:
-        if not is_split(direction.shape):
-            return []
-        return bucket_lines(verb, direction.device, direction.shape, direction.queue_bytes)
 
     def read(self) -> dict[str, dict[str, Any]]:
         """Return each direction's qdisc as ``tc -s -j`` shows it: settings and counters.
@@ -277,8 +281,6 @@ class Shaper:
         lines = []
         for name, direction in directions.items():
             self.directions[name] = direction
-            arguments = " ".join(netem_arguments(direction))
-            lines.append(f"qdisc change dev {direction.device} root handle 1: {arguments}")
-            lines += self._below("change", direction)
+            lines += self._lines("change", direction)
         self._run(["tc", "-batch", "-"], "\n".join(lines))
         self.verify()

@@ -21,10 +21,13 @@ PARTS = {
     "neutral": {"", "atomic", "datasets", "devices", "devices.", "errors", "runs", "style"},
     "analysis": {
         "analysis", "canvas", "outages", "output", "overview", "plots", "records", "report",
-        "sensing", "stats",
+        "sensing", "stats", "sweep_report", "sweep_tables",
     },
     "rank": {"accelerator", "rank", "workloads", "workloads."},
-    "harness": {"harness", "manifest", "methods", "mistakes", "precheck", "progress", "scenario"},
+    "harness": {
+        "engine", "estimate", "harness", "identity", "manifest", "methods", "mistakes",
+        "overrides", "precheck", "progress", "scenario", "store", "sweep", "sweepfile", "yamlfile",
+    },
     "shell": {"__main__", "commands."},
 }  # fmt: skip
 # part: (parts of experiments it may import, other modules it must not import)

@@ -53,7 +53,7 @@ def test_a_link_changes_in_place_to_what_it_is_asked(found: dict[str, Any]) -> N
     ("fault", "says"),
     [
         ("removed", "rate_mbps asked 100, got inf in a long transfer"),
-        ("unit", "rate_mbps asked 100, got 799.8"),
+        ("unit", "rate_mbps asked 100, got 800.3"),
         ("limit", "queue (frames, with those under way) asked 52, got 12"),
         ("burst", "rate_mbps asked 100, got inf in a short transfer"),
         ("delay", "delay_ms asked 1, got 3.0"),

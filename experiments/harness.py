@@ -46,6 +46,7 @@ TASKS = Path(__file__).with_name("workloads")
 WARMUP_STEPS = 3
 #: what ``workload.device`` names beside the profiles: the processor or GPU that is there
 REAL_DEVICES = ("cpu", "cuda")
+_ENDLESS_STEPS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -102,8 +103,34 @@ def cell_spec(resolved: dict[str, Any], cell: Cell) -> dict[str, Any]:
         "events": resolved["events"],
         "traffic": resolved["traffic"],
         "timeout_s": resolved["timeout_s"],
-        "stall_s": min(120.0, resolved["timeout_s"]),
+        "stall_s": resolved["stall_s"],
+        "jobs": [_job(job, work) for job in resolved["jobs"]],
         "warmup_steps": min(WARMUP_STEPS, work["steps"] - 1),
+    }
+
+
+def _job(job: dict[str, Any], work: dict[str, Any]) -> dict[str, Any]:
+    """Return what the ranks of another job are told, beside what all ranks are."""
+    task = job["task"] or work["task"]
+    _named(TASKS, ".py", "traffic.task", task.replace("-", "_"))
+    own = {
+        "task": task,
+        "batch_size": job["batch_size"] or work["batch_size"],
+        "steps": job["steps"] or _ENDLESS_STEPS,
+        "schedule": "constant" if job["steps"] is None else work["schedule"],
+        "eval_every": None,
+        "straggler": None,
+    }
+    return {
+        "name": job["name"],
+        "hosts": job["hosts"],
+        "start_s": job["start_s"],
+        "label": job["name"],
+        "method": job["method"],
+        "options": job["options"],
+        "seed": job["seed"],
+        "world_size": len(job["hosts"]),
+        "workload": {**work, **own},
     }
 
 
@@ -173,8 +200,10 @@ def run_scenario(
     """
     specs = [(run_dir / "cells" / c.key, resolve_cell(scenario, c)) for c in scenario.cells()]
     backend = choose_backend(scenario.resolved(), specs[0][1])
-    datasets.check(scenario.workload.task)
-    check_options((arm.name, arm.options) for arm in scenario.arms)
+    for task in {scenario.workload.task, *(job.task for job in scenario.jobs if job.task)}:
+        datasets.check(task)
+    methods = [(arm.name, arm.options) for arm in scenario.arms]
+    check_options(methods + [(job.method, job.options) for job in scenario.jobs])
     update(run_dir, backend=backend.name, backend_why=backend.why)
     return run_cells(specs, backend=backend.name, jobs=jobs, progress=progress)
 

@@ -20,8 +20,8 @@ NETWORK = {"topologies", "testbed"}
 PARTS = {
     "neutral": {"", "atomic", "datasets", "devices", "devices.", "errors", "runs", "style"},
     "analysis": {
-        "analysis", "canvas", "output", "overview", "plots", "records", "report", "sensing",
-        "stats", "sweep_output", "sweep_report", "sweep_tables",
+        "analysis", "canvas", "outages", "output", "overview", "plots", "records", "report",
+        "sensing", "stats", "sweep_output", "sweep_report", "sweep_tables",
     },
     "rank": {"accelerator", "cluster", "hardware", "rank", "workloads", "workloads."},
     "harness": {

@@ -1,4 +1,4 @@
-"""``python -m experiments run|list|report|compare``.
+"""``python -m experiments run|list|report|compare|profile``.
 
 Exit 0: all well. 1: a mistake of the user's, one line says which. 2: some cell did not end well.
 """
@@ -12,7 +12,7 @@ from typing import Any
 
 import typer
 
-from .commands import bench, compare, report, run
+from .commands import bench, compare, profile, report, run
 from .commands import list as list_
 from .errors import UserError
 
@@ -25,6 +25,7 @@ VERBS: dict[str, Callable[..., Any]] = {
     "report": report.report,
     "compare": compare.compare,
     "bench": bench.bench,
+    "profile": profile.profile,
 }
 
 

@@ -15,14 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from testbed.bench import time_start
 from testbed.kernel import build as kernel_build
 from testbed.launcher import GuestCell
 
 from . import datasets
 from .errors import UserError
+from .profiles import load_profile, needed_mb
 from .progress import Progress
 from .scenario import Cell, Scenario, nearest
 
@@ -35,7 +34,6 @@ __all__ = [
     "start_seconds",
 ]
 
-DEVICES = Path(__file__).with_name("devices")
 TASKS = Path(__file__).with_name("workloads")
 WARMUP_STEPS = 3
 _POLL_S = 0.2
@@ -63,11 +61,9 @@ def resolve_cell(scenario: Scenario, cell: Cell) -> dict[str, Any]:
     """Return all that the guest is told of a cell; nothing in it depends on where it runs."""
     resolved = scenario.resolved()
     work = resolved["workload"]
-    device = yaml.safe_load(
-        _named(DEVICES, ".yaml", "workload.device", work["device"]).read_text()
-    )
+    device, scale = load_profile(work["device"])
+    parameters = device.pop("parameters", None)
     _named(TASKS, ".py", "workload.task", work["task"].replace("-", "_"))
-    scale = device.pop("scale", 1.0)
     return {
         "program": "experiments.rank",
         "scenario": scenario.name,
@@ -90,6 +86,7 @@ def resolve_cell(scenario: Scenario, cell: Cell) -> dict[str, Any]:
         "traffic": resolved["traffic"],
         "timeout_s": scenario.end_s,
         "stall_s": min(120.0, scenario.end_s),
+        "memory_mb": needed_mb(parameters, scenario.world_size),
         "warmup_steps": min(WARMUP_STEPS, work["steps"] - 1),
     }
 

@@ -50,7 +50,7 @@ class GuestCell:
         self._guest = Guest(
             kernel,
             GuestFiles(folder),
-            memory_mb=_BASE_MB + _RANK_MB * spec["world_size"],
+            memory_mb=spec.get("memory_mb") or _BASE_MB + _RANK_MB * spec["world_size"],
             seed=spec["seed"] + 1,
             stall_s=stall_wall_s,
             cpu=cpu,

@@ -23,8 +23,14 @@ PARTS = {
         "analysis", "canvas", "output", "overview", "plots", "records", "report", "sensing",
         "stats",
     },
-    "rank": {"accelerator", "rank", "workloads", "workloads."},
-    "harness": {"harness", "manifest", "methods", "mistakes", "precheck", "progress", "scenario"},
+    "rank": {
+        "accelerator", "flops", "measure", "networks", "networks.", "rank", "workloads",
+        "workloads.",
+    },
+    "harness": {
+        "harness", "manifest", "methods", "mistakes", "precheck", "profiles", "progress",
+        "scenario",
+    },
     "shell": {"__main__", "commands."},
 }  # fmt: skip
 # part: (parts of experiments it may import, other modules it must not import)

@@ -47,6 +47,8 @@ class DeviceProfile:
 
     def backward_share(self, ready: float) -> float:
         """Return the share of the backward pass after which `ready` of the gradients are."""
+        if ready <= 0:
+            return 0.0  # even where the first gradients take their time
         before = self.backward_curve[0]
         for point in self.backward_curve[1:]:
             if ready <= point[0]:

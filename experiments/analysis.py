@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import functools
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,20 @@ from .errors import UserError
 from .records import CellRecord, Row, read_manifest, read_run
 from .stats import Estimate, percentile, speedup
 
-__all__ = ["SUMMARY_COLUMNS", "RunTables", "is_valid", "load", "ours_of", "remake", "speedups"]
+__all__ = [
+    "FORMATS",
+    "SUMMARY_COLUMNS",
+    "TABLES",
+    "RunTables",
+    "is_valid",
+    "load",
+    "ours_of",
+    "read_summary",
+    "remake",
+    "speedups",
+    "summarise",
+    "tables_of",
+]
 
 DEFAULT_WARMUP_STEPS = 3
 
@@ -38,7 +51,7 @@ def _yes(value: object) -> str:
 
 
 # column -> how its value is written
-_FORMATS: dict[str, Callable[[Any], str]] = {
+FORMATS: dict[str, Callable[[Any], str]] = {
     "method": str,
     "seed": str,
     "status": str,
@@ -56,7 +69,7 @@ _FORMATS: dict[str, Callable[[Any], str]] = {
     "link_verdict": str,
     "replicas_identical": _yes,
 }
-SUMMARY_COLUMNS = tuple(_FORMATS)
+SUMMARY_COLUMNS = tuple(FORMATS)
 
 _STEP_TYPES = {
     "method": pa.string(),
@@ -116,6 +129,8 @@ _EVENT_TYPES = {
     "flow": pa.string(),
     "detail": pa.string(),
 }
+#: the parquet files of a run, without their ending
+TABLES = {"steps": _STEP_TYPES, "links": _LINK_TYPES, "evals": _EVAL_TYPES, "events": _EVENT_TYPES}
 
 
 @dataclass(frozen=True)
@@ -226,7 +241,7 @@ def summary_text(cells: Sequence[CellRecord]) -> str:
     writer.writerow(SUMMARY_COLUMNS)
     for cell in cells:
         row = summarise(cell)
-        writer.writerow("" if v is None else _FORMATS[k](v) for k, v in row.items())
+        writer.writerow("" if v is None else FORMATS[k](v) for k, v in row.items())
     return out.getvalue()
 
 
@@ -248,6 +263,32 @@ def _table(rows: list[Row], types: dict[str, pa.DataType]) -> pa.Table:
     return pa.table(columns)
 
 
+def tables_of(
+    cells: Sequence[CellRecord], own: Mapping[str, str] | None = None
+) -> dict[str, pa.Table]:
+    """Return the raw records of cells as the tables `TABLES`.
+
+    Parameters
+    ----------
+    cells
+    own
+        Texts that are the same in every row, in columns of these names before the others.
+    """
+    own = own or {}
+    rows: dict[str, list[Row]] = {name: [] for name in TABLES}
+    for cell in cells:
+        which = {"method": cell.label, "seed": cell.seed, **own}
+        for rank, steps in cell.steps.items():
+            for i, row in enumerate(steps):
+                counted = i >= _warmup(cell)
+                rows["steps"].append({**row, **which, "rank": rank, "counted": counted})
+        rows["links"] += [{**row, **which} for row in cell.links]
+        rows["evals"] += [{**row, **which} for row in cell.evals]
+        rows["events"] += [{**row, **which} for row in cell.events]
+    more = dict.fromkeys(own, pa.string())
+    return {name: _table(rows[name], {**more, **types}) for name, types in TABLES.items()}
+
+
 def remake(run_dir: Path) -> RunTables:
     """Write a run's derived tables from its raw records, and return them.
 
@@ -260,25 +301,22 @@ def remake(run_dir: Path) -> RunTables:
         If the directory is no run.
     """
     cells = read_run(run_dir)
-    steps, links, evals, events = [], [], [], []
-    for cell in cells:
-        own = {"method": cell.label, "seed": cell.seed}
-        for rank, rows in cell.steps.items():
-            for i, row in enumerate(rows):
-                steps.append({**row, **own, "rank": rank, "counted": i >= _warmup(cell)})
-        links += [{**row, **own} for row in cell.links]
-        evals += [{**row, **own} for row in cell.evals]
-        events += [{**row, **own} for row in cell.events]
-    tables = {
-        "steps": _table(steps, _STEP_TYPES),
-        "links": _table(links, _LINK_TYPES),
-        "evals": _table(evals, _EVAL_TYPES),
-        "events": _table(events, _EVENT_TYPES),
-    }
-    for name, table in tables.items():
+    for name, table in tables_of(cells).items():
         write_with(run_dir / f"{name}.parquet", functools.partial(pq.write_table, table))
     write_text(run_dir / "summary.csv", summary_text(cells))
     return load(run_dir)
+
+
+def read_summary(path: Path, texts: Mapping[str, str] | None = None) -> pd.DataFrame:
+    """Return a ``summary.csv``; `texts` names further columns with the type of their texts."""
+    return pd.read_csv(
+        path,
+        dtype={"method": "string", "status": "string", "link_verdict": "string", **(texts or {})},
+        true_values=["true"],
+        false_values=["false"],
+        keep_default_na=False,
+        na_values=[""],
+    )
 
 
 def load(run_dir: Path | str) -> RunTables:
@@ -294,16 +332,9 @@ def load(run_dir: Path | str) -> RunTables:
         raise UserError(
             f"{run_dir}: has no summary.csv; make it with: experiments report {run_dir}"
         )
-    summary = pd.read_csv(
-        run_dir / "summary.csv",
-        dtype={"method": "string", "status": "string", "link_verdict": "string"},
-        true_values=["true"],
-        false_values=["false"],
-        keep_default_na=False,
-        na_values=[""],
-    )
+    summary = read_summary(run_dir / "summary.csv")
     frames = {}
-    for name in ("steps", "links", "evals", "events"):
+    for name in TABLES:
         path = run_dir / f"{name}.parquet"
         frames[name] = pq.read_table(path).to_pandas() if path.exists() else pd.DataFrame()
     notes = {}

@@ -10,16 +10,16 @@ import json
 import os
 import subprocess
 import sys
-import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from testbed.bench import time_start
 from testbed.kernel import build as kernel_build
-from testbed.launcher import GuestCell
 
 from . import datasets
+from .engine import LocalEngine, Task, place
 from .errors import UserError
 from .profiles import load_profile, needed_mb
 from .progress import Progress
@@ -27,6 +27,8 @@ from .scenario import Cell, Scenario, nearest
 
 __all__ = [
     "CellResult",
+    "cell_spec",
+    "check_options",
     "ensure_kernel",
     "resolve_cell",
     "run_cells",
@@ -36,16 +38,16 @@ __all__ = [
 
 TASKS = Path(__file__).with_name("workloads")
 WARMUP_STEPS = 3
-_POLL_S = 0.2
 
 
 @dataclass(frozen=True)
 class CellResult:
-    """How a cell ended: its key, its status and, unless that is ok, why."""
+    """How a cell ended: its key, its status and, unless that is ok, why; its wall seconds."""
 
     key: str
     status: str
     reason: str
+    wall_s: float
 
 
 def _named(folder: Path, suffix: str, key: str, name: str) -> Path:
@@ -59,34 +61,38 @@ def _named(folder: Path, suffix: str, key: str, name: str) -> Path:
 
 def resolve_cell(scenario: Scenario, cell: Cell) -> dict[str, Any]:
     """Return all that the guest is told of a cell; nothing in it depends on where it runs."""
-    resolved = scenario.resolved()
-    work = resolved["workload"]
+    return cell_spec(scenario.resolved(), cell)
+
+
+def cell_spec(resolved: dict[str, Any], cell: Cell) -> dict[str, Any]:
+    """Return all that the guest is told of a cell of a resolved scenario."""
+    work, virtual = resolved["workload"], resolved["clock"] == "virtual"
     device, scale = load_profile(work["device"])
     parameters = device.pop("parameters", None)
     _named(TASKS, ".py", "workload.task", work["task"].replace("-", "_"))
     return {
         "program": "experiments.rank",
-        "scenario": scenario.name,
+        "scenario": resolved["name"],
         "label": cell.label,
         "method": cell.method,
         "options": cell.options,
         "seed": cell.seed,
-        "world_size": scenario.world_size,
+        "world_size": resolved["world_size"],
         "steps": work["steps"],
         "batch_size": work["batch_size"],
-        "target_accuracy": scenario.target_accuracy,
-        "clock": scenario.clock,
-        "segmentation": scenario.segmentation,
+        "target_accuracy": resolved["target_accuracy"],
+        "clock": resolved["clock"],
+        "segmentation": resolved["segmentation"],
         "workload": work,
-        "device": device if scenario.clock == "virtual" else None,
+        "device": device if virtual else None,
         # the default of DDP, scaled like the model
         "bucket_cap_mb": round(25 / scale, 6),
         "topology": resolved["topology"],
         "events": resolved["events"],
         "traffic": resolved["traffic"],
-        "timeout_s": scenario.end_s,
-        "stall_s": min(120.0, scenario.end_s),
-        "memory_mb": needed_mb(parameters, scenario.world_size),
+        "timeout_s": resolved["timeout_s"],
+        "stall_s": min(120.0, resolved["timeout_s"]),
+        "memory_mb": needed_mb(parameters, resolved["world_size"]),
         "warmup_steps": min(WARMUP_STEPS, work["steps"] - 1),
     }
 
@@ -108,9 +114,20 @@ def ensure_kernel(progress: Progress) -> Path:
         raise UserError(str(error)) from None
 
 
-def _check_options(scenario: Scenario) -> None:
-    """Ask the library, in a process of its own: it needs torch, and the harness must not."""
-    asked = [[arm.name, arm.options] for arm in scenario.arms]
+def check_options(methods: Iterable[tuple[str, dict[str, Any]]]) -> None:
+    """Ask the library, in a process of its own: it needs torch, and the harness must not.
+
+    Parameters
+    ----------
+    methods
+        Names and options; each different pair is asked about once.
+
+    Raises
+    ------
+    UserError
+        For the first that the library refuses.
+    """
+    asked = list({json.dumps(m, sort_keys=True): list(m) for m in methods}.values())
     answer = subprocess.run(
         [sys.executable, "-m", "netsenseml", "check"],
         input=json.dumps(asked),
@@ -148,7 +165,7 @@ def run_scenario(
         raise UserError("clock: expected virtual; the real clock needs another back end")
     specs = [(run_dir / "cells" / c.key, resolve_cell(scenario, c)) for c in scenario.cells()]
     datasets.check(scenario.workload.task)
-    _check_options(scenario)
+    check_options((arm.name, arm.options) for arm in scenario.arms)
     return run_cells(specs, jobs=jobs, progress=progress)
 
 
@@ -162,34 +179,17 @@ def run_cells(
     specs
         Folders, not there yet and named by the cells' keys, and what `resolve_cell` made.
     """
-    kernel = ensure_kernel(progress)
-    cpus = sorted(os.sched_getaffinity(0))
-    waiting = list(specs)
-    running: dict[Path, GuestCell] = {}
-    shown: dict[Path, int] = {}
+    engine = LocalEngine(ensure_kernel(progress), jobs)
+    tasks = [Task(folder.name, folder, spec) for folder, spec in specs]
     results: dict[Path, CellResult] = {}
-    try:
-        while waiting or running:
-            while waiting and len(running) < jobs:
-                folder, spec = waiting.pop(0)
-                taken = [run.cpu for run in running.values()]
-                cpu = min(cpus, key=taken.count)
-                running[folder] = GuestCell(kernel, folder, spec, cpu=cpu)
-                progress.cell_started(folder.name, spec["steps"])
-            time.sleep(_POLL_S)
-            for folder, run in list(running.items()):
-                outcome = run.poll()
-                if (steps := run.steps()) != shown.get(folder):
-                    shown[folder] = steps
-                    progress.cell_step(folder.name, steps)
-                if outcome is not None:
-                    del running[folder]
-                    reason = outcome.get("reason") or ""
-                    results[folder] = CellResult(folder.name, outcome["status"], reason)
-                    progress.cell_ended(folder.name, outcome["status"], reason)
-    finally:
-        for run in running.values():
-            run.kill()
+    for placed in place(engine, tasks, progress):
+        if placed.outcome is not None:
+            results[placed.task.folder] = CellResult(
+                placed.task.key,
+                placed.outcome["status"],
+                placed.outcome.get("reason") or "",
+                round(placed.wall_s, 1),
+            )
     return [results[folder] for folder, _ in specs]
 
 

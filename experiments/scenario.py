@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
 from topologies import Fault, Flow, LinkEvent, SpecError, Topology
@@ -29,8 +28,20 @@ from .errors import UserError
 from .methods import method_names
 from .mistakes import explain
 from .runs import short
+from .yamlfile import read_mapping
 
-__all__ = ["SCENARIOS", "Cell", "Method", "Scenario", "Workload", "load", "names"]
+__all__ = [
+    "SCENARIOS",
+    "Cell",
+    "Method",
+    "Scenario",
+    "Workload",
+    "check",
+    "default_label",
+    "load",
+    "names",
+    "path_of",
+]
 
 SCENARIOS = Path(__file__).parent / "scenarios"
 SCHEMA = 1  # of a resolved scenario; part of its digest
@@ -203,7 +214,7 @@ class Scenario(_Strict):
     def arms(self) -> tuple[Method, ...]:
         """The methods, each with its label."""
         made = [Method(name=m) if isinstance(m, str) else m for m in self.methods]
-        return tuple(m.model_copy(update={"label": m.label or _default_label(m)}) for m in made)
+        return tuple(m.model_copy(update={"label": m.label or default_label(m)}) for m in made)
 
     def cells(self) -> list[Cell]:
         """Return every method with every seed, methods in the order of the file."""
@@ -255,10 +266,10 @@ class Scenario(_Strict):
             every = data["workload"]["eval_every"]
             data["workload"]["eval_every"] = min(every, steps) if every else None
             data["timeout_s"] = self.end_s  # events keep their place
-        return _checked(data, self.name, self._file)
+        return check(data, self.name, self._file)
 
 
-def _default_label(arm: Method) -> str:
+def default_label(arm: Method) -> str:
     """Return the method's name followed by the values of its options."""
     return "-".join([arm.name, *(str(v).lower() for v in arm.options.values())])
 
@@ -289,33 +300,39 @@ def load(name_or_path: str | Path) -> Scenario:
     UserError
         One line: file, key, what was expected, nearest valid name.
     """
+    path = path_of(name_or_path)
+    return check(read_mapping(path, list(Scenario.model_fields)), path.stem, path)
+
+
+def path_of(name_or_path: str | Path) -> Path:
+    """Return the file of a scenario, named or given as a path; a `UserError` if there is none."""
     path = Path(name_or_path)
-    if path.suffix not in (".yaml", ".yml"):
-        name = str(name_or_path)
-        if name not in names():
-            hint = nearest(name, names())
-            raise UserError(f"no scenario '{name}'{hint} (there are: {', '.join(names())})")
-        path = SCENARIOS / f"{name}.yaml"
-    try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"{short(path)}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise UserError(f"{short(path)}: expected UTF-8 text") from None
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f" line {mark.line + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or "cannot be parsed"
-        raise UserError(f"{short(path)}:{where} is not YAML: {problem}") from None
-    if not isinstance(data, dict):
-        raise UserError(
-            f"{short(path)}: expected a mapping with keys {', '.join(Scenario.model_fields)}"
-        )
-    return _checked(data, path.stem, path)
+    if path.suffix in (".yaml", ".yml"):
+        return path
+    name = str(name_or_path)
+    if name not in names():
+        hint = nearest(name, names())
+        raise UserError(f"no scenario '{name}'{hint} (there are: {', '.join(names())})")
+    return SCENARIOS / f"{name}.yaml"
 
 
-def _checked(data: dict[str, Any], name: str, file: Path) -> Scenario:
-    """Validate everything that can be validated without running."""
+def check(data: dict[str, Any], name: str, file: Path = Path("scenario")) -> Scenario:
+    """Return the scenario that `data` describes, validated as far as possible without running.
+
+    Parameters
+    ----------
+    data : dict
+        As in a scenario's file.
+    name : str
+        The scenario's name.
+    file : Path
+        Where `data` is from: named in errors, and traces are looked for beside it.
+
+    Raises
+    ------
+    UserError
+        One line: file, key, what was expected, nearest valid name.
+    """
     try:
         scenario = Scenario.model_validate(data)
         scenario._name = name

@@ -15,6 +15,8 @@ __all__ = ["GuestCell"]
 _BASE_MB = 3072
 _RANK_MB = 384
 _STACKS_WALL_S = 5.0
+#: what only the boot needs; paths of this machine have no place among records
+_OF_THIS_MACHINE = ("guest.env", "init.sh")
 
 
 class GuestCell:
@@ -58,6 +60,10 @@ class GuestCell:
         self._woken_at: float | None = None
         self._ending = False
 
+    def running(self) -> bool:
+        """Whether the guest still runs."""
+        return self._guest.poll() is None
+
     def steps(self) -> int:
         """Return how many steps rank 0 has written down."""
         path = self.folder / "steps-rank0.jsonl"
@@ -68,6 +74,8 @@ class GuestCell:
         if self._guest.poll() is None and not self._wake_or_give_up():
             return None
         self._guest.kill()
+        for name in _OF_THIS_MACHINE:
+            (self.folder / name).unlink(missing_ok=True)
         path = self.folder / "outcome.json"
         if not path.exists():
             stood = self._woken_at is not None

@@ -21,15 +21,16 @@ PARTS = {
     "neutral": {"", "atomic", "datasets", "devices", "devices.", "errors", "runs", "style"},
     "analysis": {
         "analysis", "canvas", "output", "overview", "plots", "records", "report", "sensing",
-        "stats",
+        "stats", "sweep_output", "sweep_report", "sweep_tables",
     },
     "rank": {
         "accelerator", "flops", "measure", "networks", "networks.", "rank", "workloads",
         "workloads.",
     },
     "harness": {
-        "harness", "manifest", "methods", "mistakes", "precheck", "profiles", "progress",
-        "scenario",
+        "engine", "estimate", "harness", "identity", "manifest", "methods", "mistakes",
+        "overrides", "precheck", "profiles", "progress", "scenario", "store", "sweep",
+        "sweepfile", "yamlfile",
     },
     "shell": {"__main__", "commands."},
 }  # fmt: skip

@@ -16,6 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import netsenseml
 
+from .errors import UserError
 from .flops import Gpu, curve_of, estimate, layer_macs
 
 __all__ = ["estimated", "measure"]
@@ -139,7 +140,16 @@ def measure(
         Pixels of square random pictures; None takes the task's own inputs.
     repeats : int
         Steps that are timed; medians count.
+
+    Raises
+    ------
+    UserError
+        Without the device.
     """
+    if device == "cuda" and not torch.cuda.is_available():
+        raise UserError(
+            "--device cuda: torch sees no CUDA device here; --device cpu measures this"
+        )
     place, task = torch.device(device), _task(name)
     torch.manual_seed(0)
     inputs, targets = (tensor.to(place) for tensor in _batch(task, batch, side))

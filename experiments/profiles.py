@@ -96,9 +96,9 @@ def _positive(name: str, field: str, value: object, *, zero: bool = False) -> No
 def needed_mb(parameters: int | None, world_size: int) -> int | None:
     """Return the guest memory (MB) that `world_size` replicas need; None is the usual.
 
-    Parameters, gradients, error feedback and its scratch, optimizer state, and what sparse
-    methods select from: ten times the parameters. Pages are taken from the host only when touched.
+    Parameters, gradients, error feedback, what sparse methods select from and a copy in flight:
+    five times the parameters. Pages are taken from the host only when touched.
     """
     if parameters is None or parameters < 5_000_000:
         return None
-    return 3072 + world_size * (384 + 10 * 4 * parameters // 2**20)
+    return 3072 + world_size * (384 + 5 * 4 * parameters // 2**20)

@@ -64,8 +64,6 @@ def _profile(
     repeats: int,
     sheet: tuple[str, float, float, float],
 ) -> dict[str, Any]:
-    import torch
-
     from ..datasets import check
     from ..flops import Gpu
     from ..measure import estimated, measure

@@ -39,7 +39,8 @@ _EXPIRY = 200  # steps after which a measurement is forgotten
 _ALERT = 4  # steps after a change of bandwidth in which no patience is asked
 _PROBE_AFTER = 6  # quiet steps before the first probe step
 _PROBE_EVERY = 64
-_PROBE_COST = 0.15  # progress of one step that a larger message may cost
+_PROBE_STEPS = 2
+_PROBE_COST = 0.35  # part by which one of them may be longer
 _PATIENCE_FASTER = 2
 _PATIENCE_FINER = 3
 _PATIENCE_MAX = 32
@@ -106,6 +107,7 @@ class Controller(Policy):
         self._quiet = 0
         self._next_probe = _PROBE_AFTER
         self._home = ""
+        self._away = 0
 
     def codecs(self) -> tuple[Codec, ...]:
         return tuple(candidate.codec for candidate in self._candidates.values())
@@ -138,6 +140,9 @@ class Controller(Policy):
         self._remember(min(row.overhead_s for row in rows))
         self._in_use += 1
         if self._home:
+            self._away -= 1
+            if self._away > 0 and not changed:
+                return
             self._current, self._home = self._home, ""
         self._quiet = 0 if changed else self._quiet + 1
         if self._link.bandwidth is not None and self._pace.known:
@@ -196,31 +201,36 @@ class Controller(Policy):
             self._switch(wanted, net, gain)
 
     def _probe(self, groups: Sequence[Group], net: Network) -> None:
-        """Send one step of another size, so that latency and bandwidth can be told apart.
+        """Send two steps of a larger size, so that latency and bandwidth can be told apart.
 
-        Of the candidates whose size differs by half or more, the largest that costs little, or
-        else the cheapest. One step in 64 with a codec that would be chosen under other conditions
-        is all it takes.
+        Of the candidates that send at least half as much again, all at once, the largest that
+        costs little.
+        The first of the two steps meets a congestion window made for less and does not count.
         """
         self._quiet, self._next_probe = 0, _PROBE_EVERY
         mine = self._bytes(self._current, groups, net.world)
-        sizes = {key: self._bytes(key, groups, net.world) for key in self._order}
-        others = [key for key in self._order if not 0.66 * mine < sizes[key] < 1.5 * mine]
-        if others:
-            score = {key: self._score(key, groups, net) for key in self._order}
-            floor = score[self._current] * (1 - _PROBE_COST)
-            cheap = [key for key in others if score[key] >= floor and sizes[key] > mine]
-            self._home = self._current
-            if cheap:
-                self._current = max(cheap, key=lambda key: sizes[key])
-            else:
-                self._current = max(others, key=lambda key: score[key])
-            self._reason = f"{self._home} -> {self._current} for one step: message of another size"
+        score = {key: self._score(key, groups, net) for key in self._order}
+        floor = score[self._current] / (1 + _PROBE_COST)
+        sizes = {
+            key: self._bytes(key, groups, net.world)
+            for key in self._order
+            if score[key] >= floor and self._single(key, groups, net.world)
+        }
+        largest = max(sizes, key=lambda key: sizes[key], default=self._current)
+        if sizes.get(largest, 0) >= 1.5 * mine:
+            self._home, self._away = self._current, _PROBE_STEPS
+            self._current = largest
+            self._reason = f"{self._home} -> {self._current} for two steps: a larger message"
 
     def _bytes(self, key: str, groups: Sequence[Group], world: int) -> int:
         codec = self._candidates[key].codec
         plans = [codec.transfers(group, world) for group in groups]
         return sum(link_bytes(t.kind, t.nbytes, world) for plan in plans for t in plan)
+
+    def _single(self, key: str, groups: Sequence[Group], world: int) -> bool:
+        """Whether a codec sends each bucket in one collective."""
+        codec = self._candidates[key].codec
+        return all(len(codec.transfers(group, world)) == 1 for group in groups)
 
     def _stay(self, net: Network, why: str) -> None:
         self._wanted, self._wanted_for = "", 0
@@ -256,6 +266,7 @@ class Controller(Policy):
             "quiet": self._quiet,
             "next_probe": self._next_probe,
             "home": self._home,
+            "away": self._away,
         }
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
@@ -270,4 +281,4 @@ class Controller(Policy):
         self._alert, self._in_use = int(saved["alert"]), int(saved["in_use"])
         self._step = int(saved["step"])
         self._quiet, self._next_probe = int(saved["quiet"]), int(saved["next_probe"])
-        self._home = str(saved["home"])
+        self._home, self._away = str(saved["home"]), int(saved["away"])

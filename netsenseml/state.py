@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -91,8 +92,18 @@ class HookState:
 
     def on_bucket(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         """The hook body: encode and send a bucket; at the last one, receive them all."""
-        try:
+        with self.reporting():
             return self._on_bucket(bucket)
+
+    @contextmanager
+    def reporting(self) -> Iterator[None]:
+        """Tell the other ranks when the block raises: they stop, and name the cause.
+
+        What raises inside backward is told anyway; put the training loop into such a block to
+        have the rest (data, evaluation, checkpoints) told too.
+        """
+        try:
+            yield
         except PeerFailure:
             raise
         except BaseException as error:

@@ -7,17 +7,16 @@ control", 1988; Carter and Crovella, 1996). On a virtual clock it is exact.
 
 from __future__ import annotations
 
-import json
+import contextlib
 import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from topologies import Topology
 from topologies.shape import FRAME_BYTES
 
-from .namespaces import spawn
+from .namespaces import entered
 
 __all__ = ["PathProbe", "deviations", "probe_path"]
 
@@ -40,53 +39,45 @@ class PathProbe:
     got_rate_mbps: float | None
 
 
-def _answer(address: str, channel: socket.socket) -> None:
-    """Send pings back, note when the frames of a burst arrive, tell after a silence."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
-        server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
-        server.bind((address, _PORT))
-        channel.sendall(b"\n")
-        server.settimeout(_QUIET_S)
-        arrivals = []
-        try:
-            while True:
-                data, peer = server.recvfrom(2048)
-                if len(data) == _PAYLOAD:
-                    arrivals.append(time.monotonic())
-                else:
-                    server.sendto(data, peer)
-        except TimeoutError:
-            channel.sendall(json.dumps(arrivals).encode())
+def _socket(host_pid: int, address: str = "") -> socket.socket:
+    """Make a socket in a host's network, bound if there is an address."""
+    with entered(host_pid, "net"):
+        made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
+        made.setsockopt(socket.SOL_SOCKET, option, 1 << 22)
+    made.settimeout(_QUIET_S)
+    if address:
+        made.bind((address, _PORT))
+    return made
 
 
-def _ask(address: str, frames: int, channel: socket.socket) -> None:
-    """Ping, then send a burst; report the smallest round trip in seconds."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
-        client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 22)
-        client.settimeout(_QUIET_S / 2)
-        trips = []
-        for _ in range(_PINGS):
-            begin = time.monotonic()
-            client.sendto(b"ping", (address, _PORT))
-            try:
-                client.recv(64)
-                trips.append(time.monotonic() - begin)
-            except TimeoutError:
-                continue
-        for _ in range(frames):
-            client.sendto(bytes(_PAYLOAD), (address, _PORT))
-        channel.sendall(json.dumps(min(trips, default=None)).encode())
+def _trip_s(client: socket.socket, server: socket.socket, to: str) -> float | None:
+    """Send a ping and answer it; return how long that took, None if it was lost."""
+    begin = time.monotonic()
+    client.sendto(b"ping", (to, _PORT))
+    try:
+        data, peer = server.recvfrom(64)
+        server.sendto(data, peer)
+        client.recv(64)
+    except TimeoutError:
+        return None
+    return time.monotonic() - begin
 
 
-def _read(channel: socket.socket) -> Any:
-    data = b""
-    while chunk := channel.recv(1 << 16):
-        data += chunk
-    return json.loads(data) if data.strip() else None
+def _burst(client: socket.socket, server: socket.socket, to: str, frames: int) -> list[float]:
+    """Send full frames at one instant; return when each that came arrived."""
+    for _ in range(frames):
+        client.sendto(bytes(_PAYLOAD), (to, _PORT))
+    arrivals: list[float] = []
+    with contextlib.suppress(TimeoutError):
+        while len(arrivals) < frames:
+            if len(server.recv(2048)) == _PAYLOAD:  # and no late ping
+                arrivals.append(time.monotonic())
+    return arrivals
 
 
-def _rate_mbps(arrivals: list[float] | None) -> float | None:
-    if not arrivals or len(arrivals) < 2 or arrivals[-1] == arrivals[0]:
+def _rate_mbps(arrivals: list[float]) -> float | None:
+    if len(arrivals) < 2 or arrivals[-1] == arrivals[0]:
         return None
     return (len(arrivals) - 1) * FRAME_BYTES * 8e-6 / (arrivals[-1] - arrivals[0])
 
@@ -105,11 +96,12 @@ def probe_path(
     small = 4 + 42  # bytes of a ping's frame
     ends = [(link, end) for link, _ in path for end in (link.a, link.b)]
     wire_ms = sum(small * 8e-3 / link.shape(end).rate_mbps for link, end in ends)
-    server = spawn(host_pid(sink), lambda c: _answer(address(sink), c), f"probe-{sink}")
-    server.channel.recv(1)
-    client = spawn(host_pid(source), lambda c: _ask(address(sink), frames, c), f"probe-{source}")
-    trip_s = _read(client.channel)
-    arrivals = _read(server.channel)
+    to = address(sink)
+    # both ends in this process: the clock stands still while it works, so nothing is late
+    with _socket(host_pid(source)) as client, _socket(host_pid(sink), to) as server:
+        trips = [trip for _ in range(_PINGS) if (trip := _trip_s(client, server, to)) is not None]
+        trip_s = min(trips, default=None)
+        arrivals = _burst(client, server, to, frames)
     rate = _rate_mbps(arrivals)
     return PathProbe(
         source,

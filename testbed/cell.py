@@ -1,13 +1,7 @@
-"""Run one cell inside the guest: build its net, start its ranks, let things happen, watch.
-
-This is the guest's first process. It is told what to do by ``/cell/cell.json`` and writes what
-came of it beside that; see ``results/README.md`` for the files.
-"""
+"""Run one cell on a net that stands: start its ranks, let things happen, watch, judge."""
 
 from __future__ import annotations
 
-import ctypes
-import importlib
 import json
 import math
 import os
@@ -15,27 +9,26 @@ import selectors
 import signal
 import sys
 import time
-import traceback
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from topologies import Flow, Topology
 
-from . import namespaces
 from .crosstraffic import SERVER_LEAD_S, CrossTraffic
 from .limits import limit_host
 from .linkwatch import LinkWatch
 from .ranks import RankProcess, start_rank
+from .realwatch import RealLinkWatch
 from .shaping import Shaper
 from .timeline import Timeline
 
-__all__ = ["Cell", "main"]
+__all__ = ["Cell", "write_json"]
 
 SAMPLE_S = 0.1
+REAL_SAMPLE_S = 0.5  # a sample may come milliseconds late: over a longer time that is less
 MASTER_PORT = 29500
 _GRACE_S = 2.0
-_RB_POWER_OFF = 0x4321FEDC
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -61,7 +54,9 @@ class Cell:
         self.start_s: float | None = None
         self.progress_s = time.monotonic()
         self.reason: str | None = None
-        self.links = LinkWatch(self.topology, shaper, folder / "links.jsonl")
+        self.real = spec["clock"] == "real"
+        watch = RealLinkWatch if self.real else LinkWatch
+        self.links = watch(self.topology, shaper, folder / "links.jsonl")
         self._events = open(folder / "events.jsonl", "w")  # noqa: SIM115
         flows = [Flow(**flow) for flow in spec["traffic"]]
         self.traffic = CrossTraffic(flows, self._enter, self._address)
@@ -81,9 +76,17 @@ class Cell:
         assert self.start_s is not None
         return time.monotonic() - self.start_s
 
+    def _pid(self, host: str) -> int:
+        return self.net.get(host).pid
+
+    def measure_machine(self) -> None:
+        """On a real clock: measure the unshaped net, and refuse links that ask for more."""
+        if isinstance(self.links, RealLinkWatch):
+            self.links.measure_machine(self._pid, self._address)
+
     def probe(self) -> None:
         """Measure the quiet net."""
-        self.links.probe(lambda host: self.net.get(host).pid, self._address)
+        self.links.probe(self._pid, self._address)
 
     def _judge(self) -> None:
         """Judge what the links did, given what the ranks that share no link account for."""
@@ -99,7 +102,7 @@ class Cell:
 
     def schedule(self) -> None:
         """Put the samples, link changes, faults and flows on the timeline."""
-        self.timeline.every(SAMPLE_S, self._sample)
+        self.timeline.every(REAL_SAMPLE_S if self.real else SAMPLE_S, self._sample)
         for event in self.spec["events"]:
             self.timeline.at(event["at_s"], partial(self._event, event))
         for number, flow in enumerate(self.traffic.flows):
@@ -158,7 +161,7 @@ class Cell:
         actual_s = round(self.now_s(), 9)
         record = {"requested_s": at_s, "actual_s": actual_s, "kind": kind}
         self._log(self._events, {**record, key: where, "detail": detail})
-        if abs(actual_s - at_s) > 0.001 and self.spec["clock"] == "virtual":
+        if abs(actual_s - at_s) > (0.1 if self.real else 0.001):
             self.links.wrong.append(f"{kind} {where} at {actual_s:.6f} s instead of {at_s:g} s")
 
     # -- the ranks -------------------------------------------------------------------------
@@ -279,7 +282,7 @@ class Cell:
         return {
             "status": status,
             "reason": self.reason,
-            "replicas_identical": len(digests) == 1 if None not in digests else None,
+            "replicas_identical": len(digests) == 1 if digests and None not in digests else None,
             "digest": digests.pop() if len(digests) == 1 else None,
             "link_verdict": "; ".join(self.links.wrong) or "ok",
             "link_check": self.links.check,
@@ -287,48 +290,3 @@ class Cell:
             "warmup_steps": self.spec["warmup_steps"],
             "ranks": [{k: v for k, v in r.items() if k != "kind"} for r in results],
         }
-
-
-def run(folder: Path) -> dict[str, Any]:
-    """Run the cell described in `folder` and return its outcome."""
-    spec = json.loads((folder / "cell.json").read_text())
-
-    from .net import built_net, interfaces
-
-    topology = Topology.from_dict(spec["topology"])
-    with built_net(topology, spec["segmentation"]) as net:
-        ports = {name: (a.name, b.name) for name, (a, b) in interfaces(net, topology).items()}
-        shaper = Shaper(topology, ports)
-        shaper.apply()
-        cell = Cell(spec, folder, net, shaper)
-        cell.probe()
-        program = importlib.import_module(spec["program"])
-        prepared = program.prepare(spec)
-        cell.start_ranks(program, prepared)
-        return cell.outcome(cell.watch())
-
-
-def main() -> None:
-    """Run the cell in ``/cell`` and switch the guest off, whatever happens."""
-    folder = Path("/cell")
-    namespaces.exact_sleeps()
-    # until a rank can say where it stands, being asked must not end it
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-    # Ahead of ranks and traffic, with the commands run from here: a rank that spins cannot keep
-    # the watchdog from running, nor a program that polls the clock make a change of a link late.
-    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
-    try:
-        outcome = run(folder)
-    except BaseException as error:
-        traceback.print_exc()
-        reason = f"{type(error).__name__}: {error}"
-        outcome = {"status": "failed", "reason": reason, "replicas_identical": None}
-        outcome |= {"link_verdict": None, "virtual_s": None, "warmup_steps": 0, "ranks": []}
-    write_json(folder / "outcome.json", outcome)
-    sys.stdout.flush()
-    os.sync()
-    ctypes.CDLL(None).reboot(_RB_POWER_OFF)
-
-
-if __name__ == "__main__":
-    main()

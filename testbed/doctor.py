@@ -16,6 +16,7 @@ from typing import Any
 
 from . import probes
 from .kernel import build as kernel_build
+from .modules import MODULES
 from .needs import apt_line, missing, needs, packages
 
 __all__ = ["BackEnd", "Lack", "diagnose", "main", "pick"]
@@ -23,9 +24,11 @@ __all__ = ["BackEnd", "Lack", "diagnose", "main", "pick"]
 ROOT = Path(__file__).resolve().parent.parent
 _GUEST_GIB = 2.0
 _UML = "/usr/bin/linux.uml"
-_NOT_BUILT = "the testbed has no such back end yet"
 #: of the set-up's needs, those of the kernel's build
 _BUILDING = "building the guest kernel"
+#: and those of every net
+_RUNNING = {"util-linux", "mininet", "iproute2", "iperf3", "bridge-utils", "net-tools"}
+_RUNNING |= {"procps", "hostname", "dataset-fashion-mnist"}
 
 
 @dataclass(frozen=True)
@@ -50,12 +53,18 @@ class BackEnd:
         What is missing; it works if there is nothing.
     notes
         What it cannot do even when it works.
+    clock
+        ``virtual`` or ``real``.
+    netem
+        Whether its kernel has netem: delay, jitter, loss, reordering.
     """
 
     name: str
     summary: str
     lacks: tuple[Lack, ...] = ()
     notes: tuple[str, ...] = field(default=())
+    clock: str = "real"
+    netem: bool = True
 
     @property
     def works(self) -> bool:
@@ -65,13 +74,15 @@ class BackEnd:
 
 def diagnose() -> list[BackEnd]:
     """Return every back end, in the order in which `pick` prefers them."""
-    return [_guest_virtual(), _guest_real(), _mininet(), _cluster()]
+    return [_guest_virtual(), _guest_real(), _host(), _cluster()]
 
 
 def pick(back_ends: Iterable[BackEnd]) -> tuple[str | None, str]:
     """Return the back end that ``auto`` takes, None if there is none, and why."""
     passed: list[str] = []
     for back_end in back_ends:
+        if back_end.name == "cluster":
+            continue  # nobody but its user knows that there is one
         if back_end.works:
             why = f"; {', '.join(passed)} would come first" if passed else ""
             return back_end.name, f"the first that works{why}"
@@ -128,57 +139,79 @@ def _guest_virtual() -> BackEnd:
     if not built:
         lacks.append(Lack("the guest kernel", "make setup"))
     return BackEnd(
-        "guest-virtual",
+        "guest",
         "Linux guest on a virtual clock: no root, repeats to the last digit",
         tuple(lacks),
+        clock="virtual",
     )
 
 
 def _guest_real() -> BackEnd:
-    lacks = [Lack(_NOT_BUILT, "use guest-virtual")]
-    if not Path(_UML).exists():
-        lacks.append(Lack(_UML, apt_line(["user-mode-linux"])))
+    lacks = []
+    if not Path(_UML).exists() or not any(MODULES.glob("*/modules.dep")):
+        lacks.append(Lack(f"{_UML} with its modules", apt_line(["user-mode-linux"])))
+    if not probes.own_pids():
+        mend = (
+            "run as root, or allow user namespaces: sysctl -w kernel.unprivileged_userns_clone=1"
+        )
+        lacks.append(Lack("leave to make PID namespaces", mend))
     return BackEnd(
         "guest-real",
-        "Linux guest on the machine's clock, with the distribution's kernel",
-        tuple(_guest(lacks)),
+        "Linux guest on the machine's clock, with the distribution's kernel: no root",
+        (*_guest(_running(lacks)), *_python()),
         ("one processor per guest; the machine's load shows in the results",),
     )
 
 
-def _mininet() -> BackEnd:
-    lacks, notes = [Lack(_NOT_BUILT, "use guest-virtual")], []
+def _running(lacks: list[Lack]) -> list[Lack]:
+    """Add what is missing of all that a net on a real clock is run with."""
+    lacking = missing(need for need in needs() if need.package in _RUNNING)
+    line = apt_line(packages(lacking))
+    return lacks + [Lack(f"{need.lacks()[0]} ({need.why})", line) for need in lacking]
+
+
+def _host() -> BackEnd:
+    lacks, notes = _running([]), []
     if os.geteuid() != 0:
         lacks.append(Lack("root", "run as root"))
-    wanted = [need for need in needs() if need.package in ("mininet", "iproute2", "iperf3")]
-    lacks += [Lack(need.lacks()[0], apt_line([need.package])) for need in missing(wanted)]
     there = probes.qdiscs()
     if there is None:
         notes.append("the kernel's shapers could not be tried")
-    elif not (there["htb"] or there["tbf"]):
-        lacks.append(Lack("HTB or TBF in the host's kernel", "use a kernel that has them"))
-    if there is not None and not there["netem"]:
-        notes.append("no netem in the host's kernel: delay_ms, jitter_ms and loss_pct are refused")
-    return BackEnd("mininet", "Mininet on the host's kernel and clock", tuple(lacks), tuple(notes))
+    elif not there["tbf"]:
+        lacks.append(Lack("tbf in the host's kernel", "modprobe sch_tbf, or use another kernel"))
+    netem = bool(there and there["netem"])
+    if there is not None and not netem:
+        refused = "delay_ms, jitter_ms and loss_pct are refused"
+        notes.append(
+            f"no netem in the host's kernel: {refused} (modprobe sch_netem, if it has it)"
+        )
+    return BackEnd(
+        "host",
+        "Mininet on the host's kernel and clock",
+        (*lacks, *_python()),
+        tuple(notes),
+        netem=netem,
+    )
 
 
 def _cluster() -> BackEnd:
-    lacks = [Lack(_NOT_BUILT, "use guest-virtual")]
-    if not _has_torch():
-        lacks.append(Lack("torch", "make setup"))
+    lacks = [] if _has_torch() else [Lack("torch", "make setup")]
     return BackEnd(
         "cluster",
         "machines you have, under torchrun",
         tuple(lacks),
-        ("nothing is emulated, only measured",),
+        ("nothing is emulated, only measured; auto never takes it",),
     )
 
 
 def _as_json(back_ends: list[BackEnd]) -> dict[str, Any]:
     name, why = pick(back_ends)
+    real, why_real = pick(b for b in back_ends if b.clock == "real")
     return {
         "auto": name,
         "why": why,
+        "auto_real": real,
+        "why_real": why_real,
         "python": {"running": sys.executable, "venv": _venv_python()},
         "back_ends": [{"works": b.works, **asdict(b)} for b in back_ends],
     }
@@ -204,6 +237,8 @@ def _print(back_ends: list[BackEnd]) -> None:
             print(f"{'':15}note: {note}")
     name, why = pick(back_ends)
     print(f"\nauto takes {name or 'nothing'}: {why}.")
+    name, why = pick(b for b in back_ends if b.clock == "real")
+    print(f"With clock: real it takes {name or 'nothing'}: {why}.")
     print(f"Python: {sys.executable} asks; runs use {_venv_python() or 'none yet: make setup'}.")
 
 

@@ -1,8 +1,10 @@
 """Boot one User-Mode Linux guest, watch it, and be sure that it ends.
 
-The guest's virtual clock moves only while every task in it waits. What runs inside and how
+A guest's virtual clock moves only while every task in it waits. What runs inside and how
 long it takes in virtual time therefore depends on nothing outside, as long as nothing outside
 reaches it: its command line, environment and console are the same wherever it is started.
+
+With the distribution's prebuilt kernel the clock is the machine's own.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,6 +26,7 @@ PROJECT = Path(__file__).resolve().parent.parent
 INIT = Path(__file__).with_name("init.sh")
 #: 2024-01-01T00:00:00Z in ns: the guest's date at boot, so that it does not depend on the host's
 _START_NS = 1_704_067_200_000_000_000
+_UML_DIR = "uml"
 
 
 @dataclass(frozen=True)
@@ -34,8 +38,11 @@ class GuestFiles:
     venv: Path = field(default_factory=lambda: Path(sys.prefix))
     python_home: Path = field(default_factory=lambda: Path(sys.base_prefix))
 
-    def environment(self, command: str | None) -> str:
-        """Return the text of ``guest.env``, which ``init.sh`` reads."""
+    def environment(self, command: str | None, more: str | None = None) -> str:
+        """Return the text of ``guest.env``, which ``init.sh`` reads.
+
+        `command` runs inside instead of a cell, `more` is put into its environment.
+        """
         values = {
             "PROJECT": self.project,
             "VENV": self.venv,
@@ -45,7 +52,28 @@ class GuestFiles:
         lines = [f"{key}={shlex.quote(str(value))}" for key, value in values.items()]
         if command:
             lines.append(f"GUEST_COMMAND={shlex.quote(command)}")
+        if more:
+            lines.append(f"GUEST_MORE={shlex.quote(more)}")
         return "\n".join(lines) + "\n"
+
+
+def own_pids() -> list[str]:
+    """Return the command prefix for a PID namespace whose processes all die with it."""
+    rights = [] if os.geteuid() == 0 else ["--user", "--map-current-user"]
+    return ["unshare", *rights, "--pid", "--fork", "--kill-child"]
+
+
+def _virtual_clock(seed: int, real_clock: bool) -> list[str]:
+    """Return the boot parameters that differ between the patched kernel and the other."""
+    if real_clock:
+        # it keeps a file with its process id, and does not start where it cannot
+        return [f"uml_dir={_UML_DIR}/"]
+    return [
+        "time-travel=inf-cpu",
+        f"time-travel-start={_START_NS}",
+        f"rngseed={seed:010d}",
+        f"sch_netem.seed={seed:010d}",
+    ]
 
 
 class Guest:
@@ -68,6 +96,11 @@ class Guest:
     cpu
         The processor that the guest is kept on. The kernel and the process it runs take turns;
         on two processors each turn wakes one up, which takes several times as long.
+    real_clock
+        Whether `kernel` is the distribution's, on the machine's clock.
+    console
+        What the guest's console is: its standard input and output. None: a pipe, and
+        ``console.log``.
     """
 
     def __init__(
@@ -80,11 +113,16 @@ class Guest:
         stall_s: float = 180.0,
         command: str | None = None,
         cpu: int | None = None,
+        real_clock: bool = False,
+        console: tuple[int, int] | None = None,
     ) -> None:
         self.files = files
+        self._real_clock = real_clock
         self.stall_s = stall_s
         cell = files.cell
-        (cell / "guest.env").write_text(files.environment(command))
+        (cell / "guest.env").write_text(
+            files.environment(command, "UML_MODULES=1" if real_clock else None)
+        )
         (cell / "init.sh").write_bytes(INIT.read_bytes())
         (cell / "init.sh").chmod(0o755)
         arguments = [
@@ -96,10 +134,7 @@ class Guest:
             "con0=fd:0,fd:1",
             "con=null",
             "quiet",
-            "time-travel=inf-cpu",
-            f"time-travel-start={_START_NS}",
-            f"rngseed={seed:010d}",
-            f"sch_netem.seed={seed:010d}",
+            *_virtual_clock(seed, real_clock),
             "norandmaps",
             # seeded at boot: without it the first random number waits for minutes of entropy
             "random.trust_cpu=on",
@@ -110,18 +145,26 @@ class Guest:
         prefix = ["setpriv", "--pdeathsig", "KILL", "setarch", "-R"]
         if cpu is not None:
             prefix += ["taskset", "--cpu-list", str(cpu)]
-        with open(cell / "console.log", "wb") as console:
+        if real_clock:
+            # our kernel is patched to take its processes along when it is killed, this one not
+            prefix += [*own_pids(), "sh", "-c", '"$@"; exit $?', "sh"]
+        with open(cell / "console.log", "wb") as log:
             self._process = subprocess.Popen(
                 [*prefix, str(kernel), *arguments],
                 cwd=cell,
-                stdin=subprocess.PIPE,
-                stdout=console,
-                stderr=subprocess.STDOUT,
+                stdin=console[0] if console else subprocess.PIPE,
+                stdout=console[1] if console else log,
+                stderr=log if console else subprocess.STDOUT,
                 start_new_session=True,
                 # no HOME: the kernel would leave a folder for its pid there
                 env={"PATH": os.environ.get("PATH", ""), "HOME": "/proc/self/nowhere"},
             )
         self._seen: tuple[int, float] = (0, time.monotonic())
+
+    @property
+    def pid(self) -> int:
+        """The first process of all that belong to the guest, or what it was."""
+        return self._process.pid
 
     def poll(self) -> int | None:
         """Return the guest's exit status, None while it runs."""
@@ -147,6 +190,8 @@ class Guest:
         with contextlib.suppress(BrokenPipeError, ProcessLookupError, FileNotFoundError):
             self._process.stdin.write(word.encode() + b"\n")
             self._process.stdin.flush()
+            if self._real_clock:
+                return
             # A process that makes no system call leaves its kernel no chance to take a turn: stop
             # it, once the kernel has had the time to see the line.
             time.sleep(0.3)
@@ -159,5 +204,6 @@ class Guest:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
+        shutil.rmtree(self.files.cell / _UML_DIR, ignore_errors=True)
         if self._process.stdin is not None:
             self._process.stdin.close()

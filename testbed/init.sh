@@ -4,7 +4,8 @@
 # lie on the host reaches it by the file beside it, never by the kernel's command line, so that
 # the same cell started from another folder is the same cell.
 set -e
-. /proc/self/cwd/guest.env # PROJECT VENV PYTHON_HOME CELL GUEST_COMMAND; /proc is the host's yet
+# PROJECT VENV PYTHON_HOME CELL GUEST_COMMAND GUEST_MORE; /proc is the host's yet
+. /proc/self/cwd/guest.env
 mount -t proc none /proc
 mount -t tmpfs none /run
 R=/run
@@ -49,5 +50,5 @@ cd /opt/project
 exec env -i PATH=/opt/venv/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 \
     PYTHONHASHSEED=0 PYTHONDONTWRITEBYTECODE=1 OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 \
     MALLOC_MMAP_THRESHOLD_=8589934592 MALLOC_TRIM_THRESHOLD_=17179869184 \
-    MALLOC_TOP_PAD_=268435456 MALLOC_ARENA_MAX=1 \
-    ${GUEST_COMMAND:-/opt/venv/bin/python -m testbed.cell}
+    MALLOC_TOP_PAD_=268435456 MALLOC_ARENA_MAX=1 $GUEST_MORE \
+    ${GUEST_COMMAND:-/opt/venv/bin/python -m testbed.first}

@@ -1,16 +1,22 @@
-"""Start a cell in a guest of its own and follow it to its end, whatever that is."""
+"""Start a cell, on whichever back end, and follow it to its end, whatever that is."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from .cell import write_json
-from .guest import Guest, GuestFiles
+from .guest import PROJECT, Guest, GuestFiles
+from .starvation import CpuWatch
 
-__all__ = ["GuestCell"]
+__all__ = ["CellRun", "GuestCell", "HostCell", "RealGuestCell"]
 
 _BASE_MB = 3072
 _RANK_MB = 384
@@ -19,22 +25,101 @@ _STACKS_WALL_S = 5.0
 _OF_THIS_MACHINE = ("guest.env", "init.sh")
 
 
-class GuestCell:
-    """A running cell.
+class CellRun(Protocol):
+    """A running cell, as the harness sees it on every back end."""
+
+    folder: Path
+    cpu: int | None
+
+    def steps(self) -> int:
+        """Return how many steps rank 0 has written down."""
+
+    def poll(self) -> dict[str, Any] | None:
+        """Look after the cell; return its outcome once it has ended."""
+
+    def kill(self) -> None:
+        """End the cell at once; what it wrote stays."""
+
+
+class FolderRun:
+    """What all back ends have in common: a cell is its folder.
+
+    Parameters
+    ----------
+    folder
+        The cell's folder, made here; ``cell.json`` and all records go there.
+    spec
+        What the cell is told; see `testbed.cell`.
+    cpu
+        The processor that the cell is kept on, where it is kept on one.
+    """
+
+    def __init__(self, folder: Path, spec: dict[str, Any], cpu: int | None) -> None:
+        folder.mkdir(parents=True)
+        write_json(folder / "cell.json", spec)
+        self.folder = folder
+        self.cpu = cpu
+
+    def steps(self) -> int:
+        """Return how many steps rank 0 has written down."""
+        path = self.folder / "steps-rank0.jsonl"
+        return path.read_bytes().count(b"\n") if path.exists() else 0
+
+    def poll(self) -> dict[str, Any] | None:
+        """Look after the cell; return its outcome once it has ended."""
+        raise NotImplementedError
+
+    def kill(self) -> None:
+        """End the cell at once; what it wrote stays."""
+        raise NotImplementedError
+
+    def wait(self, timeout_s: float = 600.0) -> dict[str, Any]:
+        """Wait for the outcome; after `timeout_s` wall seconds the cell is killed."""
+        deadline = time.monotonic() + timeout_s
+        while (outcome := self.poll()) is None:
+            if time.monotonic() > deadline:
+                self.kill()
+                raise TimeoutError(f"the cell in {self.folder} did not end in {timeout_s:g} s")
+            time.sleep(0.05)
+        return outcome
+
+    def _outcome(self, status: str, reason: str) -> dict[str, Any]:
+        """Return what the cell wrote of its end; if it did not, write that down."""
+        path = self.folder / "outcome.json"
+        if not path.exists():
+            write_json(path, {"status": status, "reason": reason, "replicas_identical": None})
+        return json.loads(path.read_text())
+
+    def _last_words(self) -> str:
+        console = (self.folder / "console.log").read_text(errors="replace")
+        said = [line for line in console.partition("Kernel panic")[0].split("\n") if line.strip()]
+        return said[-1] if said else "it said nothing"
+
+    def _mark_starved(self, outcome: dict[str, Any], watch: CpuWatch) -> dict[str, Any]:
+        """Add what the machine's processors did, and mark the run if they were short."""
+        if "cpu" not in outcome:
+            outcome["cpu"] = watch.report()
+            if (why := watch.starved()) and outcome.get("link_verdict"):
+                verdict = outcome["link_verdict"]
+                outcome["link_verdict"] = why if verdict == "ok" else f"{why}; {verdict}"
+            write_json(self.folder / "outcome.json", outcome)
+        return outcome
+
+
+class GuestCell(FolderRun):
+    """A cell in a guest on a virtual clock.
 
     Parameters
     ----------
     kernel
         The guest kernel.
-    folder
-        The cell's folder, made here; ``cell.json`` and all records go there.
-    spec
-        What the guest is told; see `testbed.cell`.
-    cpu
-        The processor that the guest is kept on.
+    folder, spec, cpu
+        See `FolderRun`.
     stall_wall_s
         Wall seconds without a sign of life after which its clock counts as standing still.
     """
+
+    _real_clock = False
 
     def __init__(
         self,
@@ -45,10 +130,7 @@ class GuestCell:
         cpu: int | None = None,
         stall_wall_s: float = 300.0,
     ) -> None:
-        folder.mkdir(parents=True)
-        write_json(folder / "cell.json", spec)
-        self.folder = folder
-        self.cpu = cpu
+        super().__init__(folder, spec, cpu)
         self._guest = Guest(
             kernel,
             GuestFiles(folder),
@@ -56,6 +138,7 @@ class GuestCell:
             seed=spec["seed"] + 1,
             stall_s=stall_wall_s,
             cpu=cpu,
+            real_clock=self._real_clock,
         )
         self._woken_at: float | None = None
         self._ending = False
@@ -64,10 +147,10 @@ class GuestCell:
         """Whether the guest still runs."""
         return self._guest.poll() is None
 
-    def steps(self) -> int:
-        """Return how many steps rank 0 has written down."""
-        path = self.folder / "steps-rank0.jsonl"
-        return path.read_bytes().count(b"\n") if path.exists() else 0
+    @property
+    def pid(self) -> int:
+        """The first process of all that belong to the cell."""
+        return self._guest.pid
 
     def poll(self) -> dict[str, Any] | None:
         """Look after the cell; return its outcome once it has ended."""
@@ -76,13 +159,9 @@ class GuestCell:
         self._guest.kill()
         for name in _OF_THIS_MACHINE:
             (self.folder / name).unlink(missing_ok=True)
-        path = self.folder / "outcome.json"
-        if not path.exists():
-            stood = self._woken_at is not None
-            reason = "the guest's clock stood still" if stood else self._last_words()
-            status = "timeout" if stood else "failed"
-            write_json(path, {"status": status, "reason": reason, "replicas_identical": None})
-        return json.loads(path.read_text())
+        if self._woken_at is not None:
+            return self._outcome("timeout", "the guest's clock stood still")
+        return self._outcome("failed", f"the guest ended early: {self._last_words()}")
 
     def _wake_or_give_up(self) -> bool:
         """Wake the watchdog of a guest whose clock stands still; True if that was in vain."""
@@ -98,21 +177,86 @@ class GuestCell:
             self._ending = True
         return waited_s > 3 * _STACKS_WALL_S
 
-    def wait(self, timeout_s: float = 600.0) -> dict[str, Any]:
-        """Wait for the outcome; after `timeout_s` wall seconds the cell is killed."""
-        deadline = time.monotonic() + timeout_s
-        while (outcome := self.poll()) is None:
-            if time.monotonic() > deadline:
-                self.kill()
-                raise TimeoutError(f"the cell in {self.folder} did not end in {timeout_s:g} s")
-            time.sleep(0.05)
-        return outcome
-
     def kill(self) -> None:
         """End the cell at once; what it wrote stays."""
         self._guest.kill()
 
-    def _last_words(self) -> str:
-        console = (self.folder / "console.log").read_text(errors="replace")
-        said = [line for line in console.partition("Kernel panic")[0].split("\n") if line.strip()]
-        return f"the guest ended early: {said[-1] if said else 'it said nothing'}"
+
+class RealGuestCell(GuestCell):
+    """A cell in a guest on the machine's clock, with the distribution's kernel."""
+
+    _real_clock = True
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._watch = CpuWatch(self.pid)
+
+    def poll(self) -> dict[str, Any] | None:
+        """Look after the cell; return its outcome once it has ended."""
+        self._watch.sample()
+        outcome = super().poll()
+        return None if outcome is None else self._mark_starved(outcome, self._watch)
+
+
+#: The first process must neither reach nor change what is the host's: limits that Mininet would
+#: raise for the whole machine, shared memory and temporary files that would outlive it.
+_CONTAIN = """
+for part in fs kernel vm; do
+    mount --bind /proc/sys/$part /proc/sys/$part
+    mount -o remount,ro,bind /proc/sys/$part
+done
+mount -t tmpfs none /dev/shm
+export TMPDIR=/dev/shm
+ip link set lo up
+exec "$@"
+"""
+
+
+class HostCell(FolderRun):
+    """A cell in namespaces of the host's own kernel, which end with their first process.
+
+    Parameters
+    ----------
+    folder, spec, cpu
+        See `FolderRun`; it is kept on no processor.
+    """
+
+    def __init__(self, folder: Path, spec: dict[str, Any], *, cpu: int | None = None) -> None:
+        super().__init__(folder, spec, cpu)
+        command = ["setpriv", "--pdeathsig", "KILL", "unshare", "--net", "--pid", "--mount"]
+        command += ["--ipc", "--uts", "--fork", "--kill-child", "--mount-proc"]
+        command += ["sh", "-ec", _CONTAIN, "sh", sys.executable, "-m", "testbed.first"]
+        threads = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        with open(folder / "console.log", "wb") as console:
+            self._process = subprocess.Popen(
+                [*command, str(folder.resolve())],
+                cwd=PROJECT,
+                stdin=subprocess.PIPE,
+                stdout=console,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env={**os.environ, **threads, "PYTHONHASHSEED": "0"},
+            )
+        self._watch = CpuWatch(self._process.pid)
+
+    @property
+    def pid(self) -> int:
+        """The first process of all that belong to the cell."""
+        return self._process.pid
+
+    def poll(self) -> dict[str, Any] | None:
+        """Look after the cell; return its outcome once it has ended."""
+        self._watch.sample()
+        if self._process.poll() is None:
+            return None
+        self.kill()
+        outcome = self._outcome("failed", f"the cell ended early: {self._last_words()}")
+        return self._mark_starved(outcome, self._watch)
+
+    def kill(self) -> None:
+        """End the cell at once; what it wrote stays."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        if self._process.stdin is not None:
+            self._process.stdin.close()

@@ -17,9 +17,6 @@ from .verdict import byte_check, rate_check
 
 __all__ = ["LinkWatch"]
 
-#: On a virtual clock: rate by share, RTT by share or by a floor in ms
-_TOLERANCES = (0.01, 0.01, 0.1)
-
 
 class LinkWatch:
     """Writes ``links.jsonl`` and comes to a verdict.
@@ -41,6 +38,9 @@ class LinkWatch:
         Deviations; empty is a good verdict.
     """
 
+    #: On a virtual clock: rate by share, RTT by share or by a floor in ms
+    tolerances = (0.01, 0.01, 0.1)
+
     def __init__(self, spec: Topology, shaper: Shaper, path: Path) -> None:
         self.check: dict[str, Any] = {}
         self.wrong: list[str] = []
@@ -58,7 +58,7 @@ class LinkWatch:
                 continue
             probe = probe_path(self._spec, source, sink, host_pid, address)
             probes.append(probe)
-            self.wrong += deviations(probe, self._spec, *_TOLERANCES)
+            self.wrong += deviations(probe, self._spec, *self.tolerances)
         self.check["paths"] = [asdict(probe) for probe in probes]
 
     def sample(self, now_s: float) -> None:
@@ -87,7 +87,7 @@ class LinkWatch:
             Per host that nobody else uses, the bytes and rounds its rank accounts for.
         """
         samples = [json.loads(line) for line in self._path.read_text().splitlines()]
-        self.check["rates"], wrong = rate_check(samples, _TOLERANCES[0])
+        self.check["rates"], wrong = rate_check(samples, self.tolerances[0])
         self.wrong += wrong
         first: dict[str, Any] = {}
         last: dict[str, Any] = {}

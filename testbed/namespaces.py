@@ -11,10 +11,15 @@ import os
 import socket
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
-__all__ = ["Child", "spawn"]
+__all__ = ["CELL_VARIABLE", "Child", "entered", "exact_sleeps", "spawn"]
+
+#: Environment variable with the cell's folder, where that is not ``/cell``
+CELL_VARIABLE = "NETSENSEML_CELL"
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _PR_SET_PDEATHSIG = 1
@@ -37,12 +42,29 @@ def exact_sleeps() -> None:
     _LIBC.prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
 
 
-def _enter(pid: int) -> None:
-    files = [os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY) for name in _NAMESPACES]
-    for file, name in zip(files, _NAMESPACES, strict=True):
+def _enter(pid: int, names: tuple[str, ...] = _NAMESPACES) -> None:
+    files = [os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY) for name in names]
+    for file, name in zip(files, names, strict=True):
         if _LIBC.setns(file, 0):
             raise OSError(ctypes.get_errno(), f"cannot enter the {name} namespace of {pid}")
         os.close(file)
+
+
+@contextmanager
+def entered(pid: int, *names: str) -> Iterator[None]:
+    """Be in some namespaces of the process `pid` for a while, in this thread.
+
+    Sockets made and programs started meanwhile stay there.
+    """
+    own = [os.open(f"/proc/thread-self/ns/{name}", os.O_RDONLY) for name in names]
+    try:
+        _enter(pid, names)
+        yield
+    finally:
+        for file in own:
+            if _LIBC.setns(file, 0):
+                raise OSError(ctypes.get_errno(), "cannot leave a host's namespaces")
+            os.close(file)
 
 
 def spawn(host_pid: int, function: Callable[[socket.socket], None], name: str) -> Child:
@@ -54,7 +76,7 @@ def spawn(host_pid: int, function: Callable[[socket.socket], None], name: str) -
         The Mininet host's shell.
     function
         Called with its end of a socket to the parent; an exception ends the process with
-        status 1 after the traceback went to ``/cell/<name>.err``.
+        status 1 after the traceback went to ``<name>.err`` in the cell's folder.
     name
         For messages and the error file.
 
@@ -81,17 +103,21 @@ def _run_nested(
     try:
         os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))  # not ahead of its peers
         _enter(host_pid)
+        told, tell = os.pipe()
         pid = os.fork()
         if pid:
             channel.sendall(pid.to_bytes(4, "little"))
             channel.close()
+            os.close(tell)
             status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         else:
             _LIBC.prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0)
+            os.close(tell)
+            os.read(told, 1)  # the end of the pipe: its number has been said before its words
             function(channel)
             status = 0
     except BaseException:
-        with open(f"/cell/{name}.err", "w") as file:
+        with open(Path(os.environ.get(CELL_VARIABLE, "/cell"), f"{name}.err"), "w") as file:
             traceback.print_exc(file=file)
     finally:
         sys.stdout.flush()

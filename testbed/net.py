@@ -7,20 +7,25 @@ guest costs wall time.
 
 from __future__ import annotations
 
+import os
+import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from mininet.link import Intf, Link
 from mininet.log import setLogLevel
 from mininet.net import Mininet
-from mininet.node import Host
+from mininet.node import Host, Node
 from mininet.nodelib import LinuxBridge
 from mininet.topo import Topo
 
 from topologies import Topology
 from topologies.shape import FRAME_BYTES
+
+from .namespaces import entered
 
 __all__ = ["SYSCTLS", "address", "built_net", "interface", "interfaces"]
 
@@ -36,15 +41,66 @@ _TRAIN_S = 0.0005
 _FEWEST_SEGMENTS, _MOST_SEGMENTS = 8, 43
 
 
-class Container(Host):
-    """A host with network, mount, PID, UTS and IPC namespaces and a host name of its own."""
+class _LateShell(Node):
+    """A Mininet node whose shell starts when it is first asked a command.
+
+    Four programs are started for a shell, which is most of what a net takes in a guest, and a
+    run asks for none: they are for a person who looks around.
+    """
+
+    #: how a program is run where the node's shell belongs
+    _enter: tuple[str, ...] = ()
+    pid: int
+
+    def startShell(self, mnopts: str | None = None) -> None:
+        """Start none yet."""
+
+    def sendCmd(self, *args: Any, **kwargs: Any) -> None:
+        """Send a command to the node's shell, started if need be."""
+        if self.shell is None:
+            pid = self.pid
+            super().startShell()
+            self.pid = pid
+        super().sendCmd(*args, **kwargs)
 
     def _popen(self, cmd: list[str], **params: Any) -> subprocess.Popen:
-        if cmd[0] == "mnexec" and "env" in cmd[:3]:  # the host's own shell, not a command in it
-            at = cmd.index("env")
-            unshare = ["unshare", "--uts", "--ipc", "--pid", "--mount-proc", "--fork"]
-            cmd = [*cmd[:at], *unshare, "--kill-child", *cmd[at:]]
+        if cmd[0] == "mnexec" and "env" in cmd[:3]:  # the node's shell, not a command in it
+            params |= {"start_new_session": True, "close_fds": True}
+            cmd = [*self._enter, *cmd[cmd.index("env") :]]
         return super()._popen(cmd, **params)
+
+
+class Container(_LateShell, Host):
+    """A host with network, mount, PID, UTS and IPC namespaces and a host name of its own.
+
+    They last as long as the process that holds them, which ends when nobody can write to it any
+    more: with the process that built the net, however that ends.
+    """
+
+    def startShell(self, mnopts: str | None = None) -> None:
+        """Make the namespaces; `pid` is in all of them but the PID namespace of its children."""
+        unshare = ["unshare", "--net", "--uts", "--ipc", "--pid", "--mount-proc"]
+        holder = subprocess.Popen(
+            [*unshare, "--fork", "--kill-child", "cat"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        assert holder.stdin is not None
+        assert holder.stdout is not None
+        holder.stdin.write(b"\n")
+        holder.stdin.flush()
+        if holder.stdout.read(1) != b"\n":
+            raise RuntimeError(f"{self.name}: no namespaces of its own; unshare: {holder.wait()}")
+        self._holder = holder
+        self.pid = holder.pid
+        enter = ["nsenter", "--target", str(self.pid), "--net", "--uts", "--ipc", "--mount"]
+        self._enter = (*enter, "--pid")
+
+    def terminate(self) -> None:
+        """End the shell, if there is one, and the namespaces."""
+        super().terminate()
+        self._holder.kill()
+        self._holder.communicate()
 
     def config(self, **params: Any) -> dict:
         """Do nothing one by one: `_configure` does it in one batch."""
@@ -52,27 +108,15 @@ class Container(Host):
 
 
 class Cable(Link):
-    """A veth pair, made from outside both ends' namespaces.
+    """A veth pair; `_configure` lays all of them in one batch.
 
-    Mininet runs the command in one end's shell, where the other's process id means nothing once
-    hosts have PID namespaces.
+    Mininet would run one command each in the shell of one end, where the other's process id
+    means nothing once hosts have PID namespaces.
     """
 
     @classmethod
-    def makeIntfPair(  # the name is Mininet's
-        cls,
-        intfname1: str,
-        intfname2: str,
-        addr1: str,
-        addr2: str,
-        node1: Host,
-        node2: Host,
-        deleteIntfs: bool = True,
-    ) -> None:
-        """Create both interfaces, each in its node's namespace."""
-        end1 = f"name {intfname1} address {addr1} netns {node1.pid}"
-        end2 = f"name {intfname2} address {addr2} netns {node2.pid}"
-        _batch(["ip", "-batch", "-"], [f"link add {end1} type veth peer {end2}"])
+    def makeIntfPair(cls, *ends: Any, **params: Any) -> None:
+        """Do nothing one by one."""
 
 
 class Port(Intf):
@@ -83,8 +127,16 @@ class Port(Intf):
         return {}
 
 
-class Bridge(LinuxBridge):
+class Bridge(_LateShell, LinuxBridge):
     """A learning bridge, started by one batch of `ip` instead of a dozen commands."""
+
+    @classmethod
+    def setup(cls) -> None:
+        """Need nothing: Mininet would look for `brctl`, which `ip` makes superfluous."""
+
+    def startShell(self, mnopts: str | None = None) -> None:
+        """Be where this process is: a bridge has no namespaces of its own."""
+        self.pid = os.getpid()
 
     def start(self, _controllers: list) -> None:
         """Create the bridge and enslave its ports."""
@@ -94,7 +146,7 @@ class Bridge(LinuxBridge):
             f"link set {self.name} up",
             *(f"link set {port} master {self.name} up" for port in ports),
         ]
-        _batch(["ip", "-batch", "-"], lines)
+        _batch(lines)
 
 
 class _SpecTopo(Topo):
@@ -118,11 +170,13 @@ def address(spec: Topology, host: str) -> str:
     return f"10.0.{number >> 8}.{number & 255}"
 
 
-def _batch(command: list[str], lines: list[str]) -> None:
-    """Run a batch and raise with the command's own words if any line of it fails."""
-    result = subprocess.run(command, input="\n".join(lines), text=True, capture_output=True)
+def _batch(lines: list[str]) -> None:
+    """Run `ip` on many lines and raise with its own words if any of them fails."""
+    result = subprocess.run(
+        ["ip", "-batch", "-"], input="\n".join(lines), text=True, capture_output=True
+    )
     if result.returncode:
-        raise RuntimeError(f"{' '.join(command)}: {result.stderr.strip()}")
+        raise RuntimeError(f"ip: {result.stderr.strip()}")
 
 
 def interfaces(net: Mininet, spec: Topology) -> dict[str, tuple[Intf, Intf]]:
@@ -166,7 +220,15 @@ def _segments(spec: Topology, host: str, segmentation: str) -> int | None:
 
 
 def _configure(net: Mininet, spec: Topology, segmentation: str) -> None:
-    """Give each host its address, all neighbours for good, its name and kernel settings."""
+    """Lay the cables; give each host its address, all neighbours, its name and settings."""
+    cables = [
+        " type veth peer ".join(
+            f"{word}name {end.name} address {end.mac} netns {end.node.pid}"
+            for word, end in (("link add ", cable.intf1), ("", cable.intf2))
+        )
+        for cable in net.links
+    ]
+    _batch(cables)
     ports = {host.name: net.get(host.name).defaultIntf() for host in spec.hosts}
     for host in spec.hosts:
         port = ports[host.name]
@@ -185,17 +247,19 @@ def _configure(net: Mininet, spec: Topology, segmentation: str) -> None:
         if segments is not None:
             size = segments * FRAME_BYTES
             lines.append(f"link set {port.name} gso_max_segs {segments} gso_max_size {size}")
-        pid = str(net.get(host.name).pid)
-        enter = ["nsenter", "--target", pid, "--net", "--uts"]
-        _batch([*enter, "ip", "-batch", "-"], lines)
-        settings = [f"{key}={value}" for key, value in SYSCTLS.items()]
-        script = 'hostname "$1"; shift; sysctl -q -w "$@"'
-        _batch([*enter, "sh", "-ec", script, "sh", host.name, *settings], [])
+        with entered(net.get(host.name).pid, "net", "uts"):
+            _batch(lines)
+            socket.sethostname(host.name)
+            for key, value in SYSCTLS.items():
+                Path("/proc/sys", *key.split(".")).write_text(value)
 
 
 @contextmanager
 def built_net(spec: Topology, segmentation: str = "auto") -> Iterator[Mininet]:
-    """Build the net of `spec`, unshaped, and take it down at the end.
+    """Build the net of `spec`, unshaped, and end its hosts at the end.
+
+    Bridges go with the network namespace that this is called in, which is a guest's or one that
+    ends with the calling process.
 
     With `segmentation` off, TCP hands over single frames; on, packets of up to 64 KB; auto, as
     much as does not show. The guest's netem times, counts and drops the frames they stand for.
@@ -215,4 +279,5 @@ def built_net(spec: Topology, segmentation: str = "auto") -> Iterator[Mininet]:
         net.start()
         yield net
     finally:
-        net.stop()
+        for node in (*net.hosts, *net.switches):
+            node.terminate()

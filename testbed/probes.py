@@ -16,7 +16,14 @@ from pathlib import Path
 
 from .needs import find_command
 
-__all__ = ["can_trace", "executable_memory", "free_memory_gib", "is_x86_64", "qdiscs"]
+__all__ = [
+    "can_trace",
+    "executable_memory",
+    "free_memory_gib",
+    "is_x86_64",
+    "own_pids",
+    "qdiscs",
+]
 
 _GIB = 2**30
 _TIMEOUT_S = 1.0
@@ -80,6 +87,20 @@ def free_memory_gib() -> float:
         if line.startswith("MemAvailable:"):
             room = min(room, int(line.split()[1]) * 1024)
     return room / _GIB
+
+
+def own_pids() -> bool:
+    """Whether a PID namespace can be made, whose processes all die with its first."""
+    unshare = find_command("unshare")
+    if unshare is None:
+        return False
+    rights = [] if os.geteuid() == 0 else ["--user", "--map-current-user"]
+    command = [unshare, *rights, "--pid", "--fork", "--kill-child", "true"]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        return False
+    return done.returncode == 0
 
 
 def qdiscs() -> dict[str, bool] | None:

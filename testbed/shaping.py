@@ -185,6 +185,19 @@ class Shaper:
                 )
                 self.directions[direction.name] = direction
 
+    def _redirect(self, port: str, device: str) -> list[str]:
+        """Return the batch lines that send what arrives at `port` through `device`."""
+        return [
+            f"qdisc add dev {port} handle ffff: ingress",
+            f"filter add dev {port} parent ffff: matchall"
+            f" action mirred egress redirect dev {device}",
+        ]
+
+    def _lines(self, verb: str, direction: Direction) -> list[str]:
+        """Return the batch lines that add or change what shapes a direction."""
+        arguments = " ".join(netem_arguments(direction))
+        return [f"qdisc {verb} dev {direction.device} root handle 1: {arguments}"]
+
     def apply(self) -> None:
         """Shape every direction, read all back and raise `ShapingError` on any difference."""
         lines = []
@@ -193,14 +206,9 @@ class Shaper:
         self._run(["ip", "-batch", "-"], "\n".join(lines))
         lines = []
         for device, port in self._ingress.items():
-            lines.append(f"qdisc add dev {port} handle ffff: ingress")
-            lines.append(
-                f"filter add dev {port} parent ffff: matchall"
-                f" action mirred egress redirect dev {device}"
-            )
+            lines += self._redirect(port, device)
         for direction in self.directions.values():
-            arguments = " ".join(netem_arguments(direction))
-            lines.append(f"qdisc add dev {direction.device} root handle 1: {arguments}")
+            lines += self._lines("add", direction)
         self._run(["tc", "-batch", "-"], "\n".join(lines))
         self.verify()
 
@@ -236,7 +244,6 @@ class Shaper:
                 up=bool(changes.get("up", old.up)),
             )
             self.directions[name] = new
-            arguments = " ".join(netem_arguments(new))
-            lines.append(f"qdisc change dev {new.device} root handle 1: {arguments}")
+            lines += self._lines("change", new)
         self._run(["tc", "-batch", "-"], "\n".join(lines))
         self.verify()

@@ -16,7 +16,7 @@ for _name in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "MAKEOVERRIDES"):
 def _no_guest() -> str | None:
     from testbed.doctor import diagnose
 
-    guest = next(b for b in diagnose() if b.name == "guest-virtual")
+    guest = next(b for b in diagnose() if b.name == "guest")
     return "; ".join(f"{lack.what}: {lack.mend}" for lack in guest.lacks) or None
 
 

@@ -63,11 +63,11 @@ class SimulatedRing:
         if self.world == 1:
             return 0.0
         n = self.world
-        moved, rounds = (
-            ((n - 1) * nbytes, n - 1)
-            if kind == "gather"
-            else (2 * (n - 1) * nbytes // n, 2 * n - 2)
-        )
+        moved, rounds = {
+            "gather": ((n - 1) * nbytes, n - 1),
+            "exchange": ((n - 1) * nbytes // n, 1),
+            "reduce": (2 * (n - 1) * nbytes // n, 2 * n - 2),
+        }[kind]
         rate = self.rate_mbps(step) / 8e-6 * self.share.get(kind, 0.95)
         ramp_s = self.ramp * self.message_s * math.log2(1 + moved / n / 60_000)
         return (rounds * self.message_s + moved / rate + ramp_s) * self._noise()

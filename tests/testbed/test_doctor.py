@@ -34,7 +34,7 @@ def test_the_doctor_takes_less_than_2_s_and_speaks_json() -> None:
     found = json.loads(done.stdout)
     assert done.returncode == (0 if found["auto"] else 1)
     assert [b["name"] for b in found["back_ends"]] == [
-        "guest-virtual", "guest-real", "mininet", "cluster",
+        "guest", "guest-real", "host", "cluster",
     ]  # fmt: skip
     for back_end in found["back_ends"]:
         assert back_end["works"] == (back_end["lacks"] == [])
@@ -45,7 +45,7 @@ def test_the_doctor_takes_less_than_2_s_and_speaks_json() -> None:
 def test_it_works_where_the_tests_run(capsys: pytest.CaptureFixture[str]) -> None:
     # `make test` sets up the guest first
     assert main(["doctor"]) == 0
-    assert "auto takes guest-virtual" in capsys.readouterr().out
+    assert "auto takes guest:" in capsys.readouterr().out
 
 
 def test_a_missing_kernel_is_mended_by_setup(
@@ -61,12 +61,12 @@ def test_a_missing_program_is_mended_by_one_line(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("testbed.needs._SBIN", ())
-    guest, _, mininet, _ = doctor.diagnose()
+    guest, _, host, _ = doctor.diagnose()
     mends = {lack.mend for lack in guest.lacks if lack.what.startswith(("mnexec", "tc", "ip "))}
     (mend,) = mends
     assert mend.startswith("apt-get install ")
     assert {"mininet", "iproute2"} <= set(mend.split())
-    assert "mnexec" in [lack.what for lack in mininet.lacks]
+    assert "mnexec" in [lack.what for lack in host.lacks]
 
 
 def test_too_little_memory_is_a_lack(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,8 +90,8 @@ def test_the_host_s_shapers_are_tried_without_a_trace() -> None:
 def test_a_kernel_without_netem_refuses_delay_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     there = {"htb": True, "tbf": True, "netem": False}
     monkeypatch.setattr(probes, "qdiscs", lambda: there)
-    mininet = doctor.diagnose()[2]
-    assert any("delay_ms" in note and "refused" in note for note in mininet.notes)
+    host = doctor.diagnose()[2]
+    assert any("delay_ms" in note and "refused" in note for note in host.notes)
     there["netem"] = True
     assert doctor.diagnose()[2].notes == ()
 

@@ -147,9 +147,7 @@ def measure(
         Without the device.
     """
     if device == "cuda" and not torch.cuda.is_available():
-        raise UserError(
-            "--device cuda: torch sees no CUDA device here; --device cpu measures this"
-        )
+        raise UserError("--device cuda: torch sees no CUDA device; --device cpu measures this")
     place, task = torch.device(device), _task(name)
     torch.manual_seed(0)
     inputs, targets = (tensor.to(place) for tensor in _batch(task, batch, side))

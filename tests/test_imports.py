@@ -29,7 +29,7 @@ PARTS = {
     },
     "harness": {
         "engine", "estimate", "harness", "identity", "manifest", "methods", "mistakes",
-        "overrides", "precheck", "profiles", "progress", "scenario", "store", "sweep",
+        "overrides", "precheck", "profiles", "progress", "reproduce", "scenario", "store", "sweep",
         "sweepfile", "yamlfile",
     },
     "shell": {"__main__", "commands."},

@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from testbed.backends import Choice, ChoiceError, choose
 from testbed.bench import time_start
 from testbed.doctor import BackEnd
@@ -26,6 +24,7 @@ from . import datasets
 from .engine import LocalEngine, Task, place
 from .errors import UserError
 from .manifest import update
+from .profiles import load_profile, needed_mb
 from .progress import Progress
 from .scenario import Cell, Scenario, nearest
 
@@ -41,7 +40,6 @@ __all__ = [
     "start_seconds",
 ]
 
-DEVICES = Path(__file__).with_name("devices")
 TASKS = Path(__file__).with_name("workloads")
 WARMUP_STEPS = 3
 #: what ``workload.device`` names beside the profiles: the processor or GPU that is there
@@ -77,11 +75,11 @@ def cell_spec(resolved: dict[str, Any], cell: Cell) -> dict[str, Any]:
     """Return all that the guest is told of a cell of a resolved scenario."""
     work, virtual = resolved["workload"], resolved["clock"] == "virtual"
     device: dict[str, Any] = {}
+    scale = 1.0
     if work["device"] not in REAL_DEVICES:
-        profile = _named(DEVICES, ".yaml", "workload.device", work["device"])
-        device = yaml.safe_load(profile.read_text())
+        device, scale = load_profile(work["device"])
+    parameters = device.pop("parameters", None)
     _named(TASKS, ".py", "workload.task", work["task"].replace("-", "_"))
-    scale = device.pop("scale", 1.0)
     return {
         "program": "experiments.rank",
         "scenario": resolved["name"],
@@ -104,6 +102,7 @@ def cell_spec(resolved: dict[str, Any], cell: Cell) -> dict[str, Any]:
         "traffic": resolved["traffic"],
         "timeout_s": resolved["timeout_s"],
         "stall_s": resolved["stall_s"],
+        "memory_mb": needed_mb(parameters, resolved["world_size"]),
         "jobs": [_job(job, work) for job in resolved["jobs"]],
         "warmup_steps": min(WARMUP_STEPS, work["steps"] - 1),
     }

@@ -98,6 +98,8 @@ class Workload(_Strict):
         Of the learning rate: constant, or down to zero over the run.
     straggler : Straggler, optional
         One rank that computes more slowly.
+    stop_s : float, optional
+        Seconds of training after which it ends, though there be steps left.
     """
 
     task: str
@@ -111,6 +113,7 @@ class Workload(_Strict):
     weight_decay: Annotated[float, Field(ge=0, le=1)] = 0.0
     schedule: Literal["constant", "cosine"] = "cosine"
     straggler: Straggler | None = None
+    stop_s: Positive | None = None
 
 
 class Method(_Strict):

@@ -137,7 +137,7 @@ class GuestCell(FolderRun):
         self._guest = Guest(
             kernel,
             GuestFiles(folder),
-            memory_mb=_BASE_MB + _RANK_MB * _ranks(spec),
+            memory_mb=spec.get("memory_mb") or _BASE_MB + _RANK_MB * _ranks(spec),
             seed=spec["seed"] + 1,
             stall_s=stall_wall_s,
             cpu=cpu,

@@ -23,10 +23,14 @@ PARTS = {
         "analysis", "canvas", "outages", "output", "overview", "plots", "records", "report",
         "sensing", "stats", "sweep_output", "sweep_report", "sweep_tables",
     },
-    "rank": {"accelerator", "cluster", "hardware", "rank", "workloads", "workloads."},
+    "rank": {
+        "accelerator", "cluster", "flops", "hardware", "measure", "networks", "networks.", "rank",
+        "workloads", "workloads.",
+    },
     "harness": {
         "engine", "estimate", "harness", "identity", "manifest", "methods", "mistakes",
-        "overrides", "precheck", "progress", "scenario", "store", "sweep", "sweepfile", "yamlfile",
+        "overrides", "precheck", "profiles", "progress", "reproduce", "scenario", "store", "sweep",
+        "sweepfile", "yamlfile",
     },
     "shell": {"__main__", "commands."},
 }  # fmt: skip

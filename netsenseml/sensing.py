@@ -22,9 +22,9 @@ from typing import Any
 
 from netsenseml.policy import Measurement
 
-__all__ = ["LinkSense", "Pace"]
+__all__ = ["CLEAR_SHARE", "LinkSense", "Pace"]
 
-_CLEAR = 0.4  # part of a message's time that latency may take for the rest to tell the rate
+CLEAR_SHARE = 0.45  # part of a message's time that latency may take, for the rest to tell the rate
 _SIZES = 6  # sizes remembered
 _TIMES = 9  # times remembered of each
 _FIXED = (0.3, 3.0)  # fixed cost of a size, as a multiple of its rounds' latency
@@ -83,11 +83,6 @@ class LinkSense:
         known = [fixed / rounds for (_, rounds), fixed in self._fixed.items() if rounds]
         return max(self.ping_s, statistics.median(known)) if known else self.ping_s
 
-    @property
-    def clear(self) -> bool:
-        """Some message at the present bandwidth was long enough to tell it from latency."""
-        return self._reference() is not None
-
     def share(self, moved: float, rounds: float) -> float:
         """Part of a message's time that latency would take; 1 while nothing is known."""
         if self.bandwidth is None or moved <= 0:
@@ -110,7 +105,8 @@ class LinkSense:
         point = [moved, rounds, busy_s]
         changed = self._filter(point)
         # The first message of a new size meets a congestion window made for the old one.
-        if self._last == (moved, rounds) and not self._outside:
+        settled = self._seen > self._startup and not self._outside
+        if settled and self._last == (moved, rounds):
             self._note(moved, rounds, busy_s)
             self._calibrate()
         self._last = (moved, rounds)
@@ -134,15 +130,14 @@ class LinkSense:
         del self._sizes[:-_SIZES]
 
     def _reference(self) -> tuple[float, float, list[float]] | None:
-        """The size of which latency takes the smallest part, if that is small enough."""
-        if not self.ping_s:
+        """The size that sends most per round, if latency takes a small part of its time.
+
+        By bytes, not by time: a message that was held up would seem clear.
+        """
+        if not self._sizes or not self.ping_s:
             return None
-        best, least = None, _CLEAR
-        for size in self._sizes:
-            share = size[1] * self.ping_s / min(size[2])
-            if share <= least:
-                best, least = size, share
-        return best
+        best = max(self._sizes, key=lambda size: size[0] / max(size[1], 1))
+        return best if best[1] * self.ping_s <= CLEAR_SHARE * min(best[2]) else None
 
     def _calibrate(self) -> None:
         """Learn the fixed cost of every size from the clearest one."""

@@ -114,8 +114,8 @@ class SimulatedRing:
         per = {"gather": self.world - 1, "exchange": 1}.get(plans[0][0].kind, 2 * self.world - 2)
         separate = starts[1] + slowest > ends[0]
         rounds = per * (2 if separate else 1)
-        if later:
-            rounds += self.world - 1 if plans[0][-1].kind == "gather" else 2 * self.world - 2
+        for transfer in (transfer for plan in plans for transfer in plan[1:]):
+            rounds += self.world - 1 if transfer.kind == "gather" else 2 * self.world - 2
         decoding = self.decode_s_per_byte * dense
         total = end + later + decoding
         rows = []

@@ -223,7 +223,7 @@ class Controller(Policy):
             and self._single(key, groups, net.world)
             and self._bytes(key, groups, net.world) > mine
         }
-        enough = [key for key, share in shares.items() if share <= 0.9 * CLEAR_SHARE]
+        enough = [key for key, share in shares.items() if share <= CLEAR_SHARE]
         if shares:
             self._home, self._away = self._current, _PROBE_STEPS
             self._current = (

@@ -57,20 +57,23 @@ void signs(const torch::Tensor& source, torch::Tensor negative, torch::Tensor pa
   check(packed, torch::kByte, "packed");
   const int64_t n = source.numel();
   TORCH_CHECK(negative.numel() == n && packed.numel() == (n + 7) / 8, "signs: sizes do not match");
-  const float* x = source.data_ptr<float>();
-  uint8_t* flag = reinterpret_cast<uint8_t*>(negative.data_ptr<bool>());
-  uint8_t* out = packed.data_ptr<uint8_t>();
+  const float* __restrict__ x = source.data_ptr<float>();
+  uint8_t* __restrict__ flag = reinterpret_cast<uint8_t*>(negative.data_ptr<bool>());
+  uint8_t* __restrict__ out = packed.data_ptr<uint8_t>();
   int64_t i = 0;
-  for (; i + 8 <= n; i += 8) {
-    uint64_t eight;
-    for (int j = 0; j < 8; ++j) flag[i + j] = x[i + j] < 0;
-    __builtin_memcpy(&eight, flag + i, 8);
+  for (; i + 64 <= n; i += 64) {
+    uint64_t eights[8];
+    uint8_t* one = reinterpret_cast<uint8_t*>(eights);
+    for (int j = 0; j < 64; ++j) one[j] = x[i + j] < 0;
+    __builtin_memcpy(flag + i, eights, 64);
     // Eight bytes of 0 or 1 become the eight bits of one byte (host order: little endian).
-    out[i / 8] = static_cast<uint8_t>((eight * 0x0102040810204080ull) >> 56);
+    for (int j = 0; j < 8; ++j) {
+      out[i / 8 + j] = static_cast<uint8_t>((eights[j] * 0x0102040810204080ull) >> 56);
+    }
   }
-  if (i < n) {
+  for (; i < n; i += 8) {
     uint8_t last = 0;
-    for (int64_t j = i; j < n; ++j) {
+    for (int64_t j = i; j < n && j < i + 8; ++j) {
       flag[j] = x[j] < 0;
       last |= flag[j] << (j - i);
     }

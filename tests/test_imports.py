@@ -26,7 +26,8 @@ PARTS = {
     "rank": {"accelerator", "cluster", "hardware", "rank", "workloads", "workloads."},
     "harness": {
         "engine", "estimate", "harness", "identity", "manifest", "methods", "mistakes",
-        "overrides", "precheck", "progress", "scenario", "store", "sweep", "sweepfile", "yamlfile",
+        "overrides", "precheck", "progress", "repeat", "scenario", "store", "sweep",
+        "sweepfile", "yamlfile",
     },
     "shell": {"__main__", "commands."},
 }  # fmt: skip

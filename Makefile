@@ -4,6 +4,7 @@
 
 PYTHON ?= python3
 SCENARIO ?=
+SWEEP ?=
 RUN ?=
 ARGS ?=
 
@@ -11,7 +12,7 @@ ARGS ?=
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-builtin-rules
 PY := .venv/bin/python
-export SCENARIO RUN # by the environment, so that no name can end the shell's quotes
+export SCENARIO SWEEP RUN # by the environment, so that no name can end the shell's quotes
 
 # Under sudo, root is for apt-get only: all else runs as the user who called it, and all files
 # are theirs.
@@ -51,8 +52,13 @@ experiment: python ## SCENARIO=congested: run it, write results/congested/latest
 	@$(MAKE) --no-print-directory setup
 	@$(AS_USER) $(PY) -m experiments run "$$SCENARIO" $(ARGS)
 
-.PHONY: sweep reproduce notebook
-sweep: ## (not built yet) SWEEP=name: many scenarios, resumable
+.PHONY: sweep
+sweep: python ## SWEEP=quick: many variations; runs what is missing, goes on where it was stopped
+	@$(PYTHON) -m experiments.precheck --sweep "$$SWEEP"
+	@$(MAKE) --no-print-directory setup
+	@$(AS_USER) $(PY) -m experiments sweep "$$SWEEP" $(ARGS)
+
+.PHONY: reproduce notebook
 reproduce: ## (not built yet) the paper's figures
 
 .PHONY: report
@@ -63,7 +69,7 @@ report: ## RUN=results/congested/latest: tables, pictures and page of a run agai
 	@$(AS_USER) $(PY) -m experiments report "$${RUN:-$$SCENARIO}" $(ARGS)
 
 notebook: ## (not built yet) results/analysis.ipynb, executed
-sweep reproduce notebook:
+reproduce notebook:
 	@echo "error: make $@ is not built yet" >&2; exit 1
 
 .PHONY: bench

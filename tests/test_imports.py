@@ -29,8 +29,8 @@ PARTS = {
     },
     "harness": {
         "engine", "estimate", "harness", "identity", "manifest", "methods", "mistakes",
-        "overrides", "precheck", "profiles", "progress", "reproduce", "scenario", "store", "sweep",
-        "sweepfile", "yamlfile",
+        "overrides", "precheck", "profiles", "progress", "repeat", "reproduce", "scenario",
+        "store", "sweep", "sweepfile", "yamlfile",
     },
     "shell": {"__main__", "commands."},
 }  # fmt: skip

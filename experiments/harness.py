@@ -15,14 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from testbed.backends import Choice, ChoiceError, choose
 from testbed.bench import time_start
+from testbed.doctor import BackEnd
 from testbed.kernel import build as kernel_build
 
 from . import datasets
 from .engine import LocalEngine, Task, place
 from .errors import UserError
+from .manifest import update
+from .profiles import load_profile, needed_mb
 from .progress import Progress
 from .scenario import Cell, Scenario, nearest
 
@@ -30,6 +32,7 @@ __all__ = [
     "CellResult",
     "cell_spec",
     "check_options",
+    "choose_backend",
     "ensure_kernel",
     "resolve_cell",
     "run_cells",
@@ -37,9 +40,10 @@ __all__ = [
     "start_seconds",
 ]
 
-DEVICES = Path(__file__).with_name("devices")
 TASKS = Path(__file__).with_name("workloads")
 WARMUP_STEPS = 3
+#: what ``workload.device`` names beside the profiles: the processor or GPU that is there
+REAL_DEVICES = ("cpu", "cuda")
 _ENDLESS_STEPS = 1_000_000
 
 
@@ -70,11 +74,12 @@ def resolve_cell(scenario: Scenario, cell: Cell) -> dict[str, Any]:
 def cell_spec(resolved: dict[str, Any], cell: Cell) -> dict[str, Any]:
     """Return all that the guest is told of a cell of a resolved scenario."""
     work, virtual = resolved["workload"], resolved["clock"] == "virtual"
-    device = yaml.safe_load(
-        _named(DEVICES, ".yaml", "workload.device", work["device"]).read_text()
-    )
+    device: dict[str, Any] = {}
+    scale = 1.0
+    if work["device"] not in REAL_DEVICES:
+        device, scale = load_profile(work["device"])
+    parameters = device.pop("parameters", None)
     _named(TASKS, ".py", "workload.task", work["task"].replace("-", "_"))
-    scale = device.pop("scale", 1.0)
     return {
         "program": "experiments.rank",
         "scenario": resolved["name"],
@@ -97,6 +102,7 @@ def cell_spec(resolved: dict[str, Any], cell: Cell) -> dict[str, Any]:
         "traffic": resolved["traffic"],
         "timeout_s": resolved["timeout_s"],
         "stall_s": resolved["stall_s"],
+        "memory_mb": needed_mb(parameters, resolved["world_size"]),
         "jobs": [_job(job, work) for job in resolved["jobs"]],
         "warmup_steps": min(WARMUP_STEPS, work["steps"] - 1),
     }
@@ -191,18 +197,45 @@ def run_scenario(
     UserError
         Before anything is started, if something it needs is missing.
     """
-    if scenario.clock != "virtual":
-        raise UserError("clock: expected virtual; the real clock needs another back end")
     specs = [(run_dir / "cells" / c.key, resolve_cell(scenario, c)) for c in scenario.cells()]
+    backend = choose_backend(scenario.resolved(), specs[0][1])
     for task in {scenario.workload.task, *(job.task for job in scenario.jobs if job.task)}:
         datasets.check(task)
     methods = [(arm.name, arm.options) for arm in scenario.arms]
     check_options(methods + [(job.method, job.options) for job in scenario.jobs])
-    return run_cells(specs, jobs=jobs, progress=progress)
+    update(run_dir, backend=backend.name, backend_why=backend.why)
+    return run_cells(specs, backend=backend.name, jobs=jobs, progress=progress)
+
+
+def choose_backend(
+    resolved: dict[str, Any], spec: dict[str, Any], back_ends: list[BackEnd] | None = None
+) -> Choice:
+    """Return the back end for a scenario; a `UserError` says why there is none.
+
+    Parameters
+    ----------
+    resolved, spec
+        The scenario, and what one of its cells is told.
+    back_ends
+        The doctor's findings; asked for if not given.
+    """
+    if resolved["backend"] == "cluster":
+        raise UserError(
+            "backend: a cluster is started from its machines: torchrun --nnodes=N"
+            f" --nproc-per-node=M … -m experiments.cluster {resolved['name']}"
+        )
+    try:
+        return choose(resolved["backend"], resolved["clock"], spec, back_ends)
+    except ChoiceError as error:
+        raise UserError(str(error)) from None
 
 
 def run_cells(
-    specs: list[tuple[Path, dict[str, Any]]], *, jobs: int, progress: Progress
+    specs: list[tuple[Path, dict[str, Any]]],
+    *,
+    backend: str = "guest",
+    jobs: int,
+    progress: Progress,
 ) -> list[CellResult]:
     """Run cells, each in its folder and in a guest of its own, at most `jobs` at a time.
 
@@ -210,9 +243,12 @@ def run_cells(
     ----------
     specs
         Folders, not there yet and named by the cells' keys, and what `resolve_cell` made.
+    backend
+        The back end that all of them run on.
     """
-    engine = LocalEngine(ensure_kernel(progress), jobs)
-    tasks = [Task(folder.name, folder, spec) for folder, spec in specs]
+    kernel = ensure_kernel(progress) if backend == "guest" else None
+    engine = LocalEngine(kernel, jobs)
+    tasks = [Task(folder.name, folder, {**spec, "backend": backend}) for folder, spec in specs]
     results: dict[Path, CellResult] = {}
     for placed in place(engine, tasks, progress):
         if placed.outcome is not None:

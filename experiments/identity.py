@@ -29,7 +29,7 @@ _ROOMS = ("netsenseml", "topologies", "testbed", "experiments")
 _WHOLE = ("netsenseml", "topologies")
 _SUFFIXES = (".py", ".cpp")
 #: besides the program and its task: the guest's first process, and what starts the guest
-_ENTRIES = ("testbed.cell", "testbed.launcher")
+_ENTRIES = ("testbed.first", "testbed.launcher")
 _OTHERS = ("testbed/init.sh",)
 _LIBRARIES = ("torch", "numpy", "mininet")
 

@@ -22,8 +22,11 @@ from torch.nn.parallel import DistributedDataParallel
 import netsenseml
 
 from .accelerator import Accelerator, DeviceProfile
+from .hardware import Hardware, nccl_environment, process_group_backend
 
 __all__ = ["prepare", "run"]
+
+_LARGE = 5_000_000  # parameters
 
 _RECORDED = (
     "codec",
@@ -39,6 +42,11 @@ _RECORDED = (
     "reason",
     "nonfinite",
 )
+
+
+def _device(spec: dict[str, Any]) -> str:
+    """Return where tensors live: profiles are charged on the processor."""
+    return "cuda" if spec["workload"]["device"] == "cuda" else "cpu"
 
 
 def _task(spec: dict[str, Any]) -> Any:
@@ -59,6 +67,9 @@ def prepare(spec: dict[str, Any]) -> Any:
 
 def _warm_up(task: Any, data: Any, spec: dict[str, Any]) -> None:
     model = task.build_model()
+    numel = sum(p.numel() for p in model.parameters())
+    if numel != task.PARAMETERS:
+        raise RuntimeError(f"{task.__name__} has {numel} parameters instead of {task.PARAMETERS}")
     batch = spec["workload"]["batch_size"]
     task.loss(model(task.inputs(data.train_x[:batch])), data.train_y[:batch]).backward()
 
@@ -84,7 +95,7 @@ def _digest(model: nn.Module) -> str:
     """Hash the parameters bit by bit: replicas that agree have the same."""
     digest = hashlib.sha256()
     for parameter in model.parameters():
-        digest.update(parameter.detach().contiguous().numpy().tobytes())
+        digest.update(parameter.detach().cpu().contiguous().numpy().tobytes())
     return digest.hexdigest()[:16]
 
 
@@ -114,14 +125,22 @@ class _Trainer:
         torch.manual_seed(spec["seed"])
         model = self.task.build_model()
         numel = sum(p.numel() for p in model.parameters())
-        profile = DeviceProfile(**spec["device"]) if spec["device"] else None
         slow = self.work["straggler"] or {}
         extra_s = slow["extra_ms"] / 1e3 if slow.get("rank") == where.rank else 0.0
-        self.accelerator = Accelerator(profile, numel, extra_s)
+        self.accelerator = (
+            Accelerator(DeviceProfile(**spec["device"]), numel, extra_s)
+            if spec["clock"] == "virtual"
+            else Hardware(_device(spec), where.rank, extra_s)
+        )
+        self.device = self.accelerator.device
         self.ddp = DistributedDataParallel(
-            model,
+            model.to(self.device),
             gradient_as_bucket_view=True,
             bucket_cap_mb=spec["bucket_cap_mb"],
+            # running statistics are no gradients: each rank keeps its own, under every method
+            broadcast_buffers=False,
+            # the seed makes replicas equal: sending a large model around would only take time
+            init_sync=numel < _LARGE,
         )
         self.state = netsenseml.make_state(
             self.ddp,
@@ -156,12 +175,13 @@ class _Trainer:
         start_s = self.now_s()
         index = self.order.next()
         self.accelerator.forward()
-        output = self.ddp(self.task.inputs(self.data.train_x[index]))
-        loss = self.task.loss(output, self.data.train_y[index])
+        output = self.ddp(self.task.inputs(self.data.train_x[index].to(self.device)))
+        loss = self.task.loss(output, self.data.train_y[index].to(self.device))
         self.optimizer.zero_grad(set_to_none=False)
         loss.backward()
         record = self.state.finish_step()
         assert record is not None
+        self.accelerator.communicated()
         self.optimizer.step()
         self.schedule.step()
         self.accelerator.optimizer()
@@ -191,25 +211,29 @@ class _Trainer:
         before_s = self.accelerator.clock()
         rank, world = self.where.rank, self.where.world_size
         x, y = self.data.test_x[rank::world], self.data.test_y[rank::world]
-        hits, loss = 0.0, 0.0
+        hits, loss, count = 0.0, 0.0, 0
+        self.ddp.module.eval()
         with torch.no_grad():
             for at in range(0, len(x), 500):
-                output = self.ddp.module(self.task.inputs(x[at : at + 500]))
-                hits += float((output.argmax(1) == y[at : at + 500]).sum())
-                loss += float(self.task.loss(output, y[at : at + 500])) * len(output)
-        sums = torch.tensor([hits, loss, float(len(x))], dtype=torch.float64)
+                output = self.ddp.module(self.task.inputs(x[at : at + 500].to(self.device))).cpu()
+                target = y[at : at + 500][: len(output)]
+                hits += float((output.argmax(1) == target).sum())
+                loss += float(self.task.loss(output, target)) * target.numel()
+                count += target.numel()
+        self.ddp.module.train()
+        sums = torch.tensor([hits, loss, float(count)], dtype=torch.float64)
         dist.all_reduce(sums)
         self.rounds += 2 * (world - 1)
         self.origin_s += self.accelerator.clock() - before_s
         if self.evals is not None:
-            count = float(sums[2])
+            total = float(sums[2])
             self._write(
                 self.evals,
                 {
                     "step": step,
                     "t_s": round(self.now_s(), 9),
-                    "accuracy": float(sums[0]) / count,
-                    "loss": _plain(float(sums[1]) / count),
+                    "accuracy": float(sums[0]) / total,
+                    "loss": _plain(float(sums[1]) / total),
                 },
             )
 
@@ -222,13 +246,42 @@ class _Trainer:
         """Train all steps; return ``ok`` or ``diverged``."""
         self.origin_s = self.where.ready()
         every = self.work["eval_every"] or self.work["steps"]
+        bell = _Bell(self) if self.work.get("stop_s") else None
         for step in range(self.work["steps"]):
             if not self.step(step):
                 return "diverged"
             self.where.progress(step)
-            if (step + 1) % every == 0 or step + 1 == self.work["steps"]:
+            last = step + 1 == self.work["steps"] or (bell is not None and bell.rang())
+            if (step + 1) % every == 0 or last:
                 self.evaluate(step + 1)
+            if last:
+                break
         return "ok"
+
+
+class _Bell:
+    """Ends the training after a time: rank 0 looks at its clock, all know a step later.
+
+    What rank 0 says after a step travels during the next one, so nobody waits for it.
+    """
+
+    def __init__(self, trainer: _Trainer) -> None:
+        self._trainer = trainer
+        self._said = torch.zeros(1)
+        self._work: Any = None
+
+    def rang(self) -> bool:
+        """Return, after a step and alike on every rank, whether it was the last one."""
+        trainer = self._trainer
+        if self._work is not None:
+            self._work.wait()
+        over = bool(self._said[0])
+        if trainer.where.rank == 0 and trainer.now_s() >= trainer.work["stop_s"]:
+            self._said.fill_(1.0)
+        if not over:
+            self._work = dist.broadcast(self._said, 0, async_op=True)
+            trainer.rounds += 1
+        return over
 
 
 def _plain(value: Any) -> Any:
@@ -247,19 +300,8 @@ def run(spec: dict[str, Any], data: Any, where: Any) -> None:
     where
         The testbed's context: rank, world size, addresses, and how to report.
     """
-    os.environ |= {"MASTER_ADDR": where.master_address, "MASTER_PORT": str(where.master_port)}
-    try:
-        dist.init_process_group(
-            "gloo",
-            init_method=f"tcp://{where.master_address}:{where.master_port}",
-            rank=where.rank,
-            world_size=where.world_size,
-            timeout=timedelta(seconds=spec["stall_s"]),
-        )
-    except Exception as error:
-        raise RuntimeError(
-            f"no rendezvous at {where.master_address}:{where.master_port}: {error}"
-        ) from error
+    if not dist.is_initialized():  # a cluster's ranks have met before their first cell
+        _meet(spec, where)
     trainer = _Trainer(spec, data, where)
     status = trainer.train()
     where.result(
@@ -270,3 +312,22 @@ def run(spec: dict[str, Any], data: Any, where: Any) -> None:
         parameters=sum(p.numel() for p in trainer.ddp.parameters()),
         reason="the loss is no longer finite" if status == "diverged" else None,
     )
+
+
+def _meet(spec: dict[str, Any], where: Any) -> None:
+    """Form the process group of all ranks."""
+    os.environ |= {"MASTER_ADDR": where.master_address, "MASTER_PORT": str(where.master_port)}
+    if _device(spec) == "cuda":
+        os.environ |= nccl_environment(where.interface, f"rank{where.rank}")
+    try:
+        dist.init_process_group(
+            process_group_backend(_device(spec)),
+            init_method=f"tcp://{where.master_address}:{where.master_port}",
+            rank=where.rank,
+            world_size=where.world_size,
+            timeout=timedelta(seconds=spec["stall_s"]),
+        )
+    except Exception as error:
+        raise RuntimeError(
+            f"no rendezvous at {where.master_address}:{where.master_port}: {error}"
+        ) from error

@@ -94,16 +94,21 @@ class CellStore:
             try:
                 yield self._mend()
             finally:
+                self._clear()
                 self._held = False
 
-    def _mend(self) -> list[str]:
-        found = []
+    def _clear(self) -> int:
+        """Remove the folders of cells that did not end; return how many."""
         left = [p for p in self.cells.iterdir() if p.name.startswith(".")]
         for path in left:
             shutil.rmtree(path, ignore_errors=True)
-        if left:
-            count = "1 cell was" if len(left) == 1 else f"{len(left)} cells were"
-            found.append(f"{count} running when the sweep was last stopped: removed")
+        return len(left)
+
+    def _mend(self) -> list[str]:
+        found = []
+        if left := self._clear():
+            count = "1 cell was" if left == 1 else f"{left} cells were"
+            found.append(f"{count} running when the sweep was killed: removed, to run again")
         found += repair(self.folder / JOURNAL)
         for cell in sorted(self.cells.iterdir()):
             torn = [text for path in sorted(cell.glob("*.jsonl")) for text in repair(path)]

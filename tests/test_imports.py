@@ -21,12 +21,16 @@ PARTS = {
     "neutral": {"", "atomic", "datasets", "devices", "devices.", "errors", "runs", "style"},
     "analysis": {
         "analysis", "canvas", "outages", "output", "overview", "plots", "records", "report",
-        "sensing", "stats", "sweep_report", "sweep_tables",
+        "sensing", "stats", "sweep_output", "sweep_report", "sweep_tables",
     },
-    "rank": {"accelerator", "rank", "workloads", "workloads."},
+    "rank": {
+        "accelerator", "cluster", "flops", "hardware", "measure", "networks", "networks.", "rank",
+        "workloads", "workloads.",
+    },
     "harness": {
-        "engine", "estimate", "harness", "identity", "manifest", "methods", "mistakes",
-        "overrides", "precheck", "progress", "scenario", "store", "sweep", "sweepfile", "yamlfile",
+        "catalogue", "engine", "estimate", "harness", "identity", "manifest", "methods", "mistakes",
+        "overrides", "precheck", "profiles", "progress", "reproduce", "scenario", "store", "sweep",
+        "sweepfile", "yamlfile",
     },
     "shell": {"__main__", "commands."},
 }  # fmt: skip

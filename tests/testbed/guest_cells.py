@@ -8,9 +8,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+from testbed.backends import start
 from testbed.guest import Guest, GuestFiles
 from testbed.kernel import build
-from testbed.launcher import GuestCell
+from testbed.launcher import CellRun, GuestCell
 from topologies import build as build_topology
 
 
@@ -37,6 +38,23 @@ def run_cell(folder: Path, spec: dict[str, Any], **options: Any) -> dict[str, An
     """Run a cell to its end, on one processor, and return its outcome."""
     options.setdefault("cpu", max(os.sched_getaffinity(0)))
     return GuestCell(build.ensure(), folder, spec, **options).wait()
+
+
+def start_on(backend: str, folder: Path, spec: dict[str, Any]) -> CellRun:
+    """Start a cell on a back end, a guest on one processor."""
+    kernel = build.ensure() if backend == "guest" else None
+    return start(backend, folder, spec, kernel=kernel, cpu=max(os.sched_getaffinity(0)))
+
+
+def ended(run: CellRun, timeout_s: float = 600.0) -> dict[str, Any]:
+    """Wait for a cell's outcome; kill it if it takes longer."""
+    deadline = time.monotonic() + timeout_s
+    while (outcome := run.poll()) is None:
+        if time.monotonic() > deadline:
+            run.kill()
+            raise TimeoutError(f"{run.folder} did not end in {timeout_s:g} s")
+        time.sleep(0.05)
+    return outcome
 
 
 def records(folder: Path, name: str) -> list[dict[str, Any]]:

@@ -28,9 +28,9 @@ PARTS = {
         "workloads", "workloads.",
     },
     "harness": {
-        "catalogue", "engine", "estimate", "harness", "identity", "manifest", "methods", "mistakes",
-        "overrides", "precheck", "profiles", "progress", "reproduce", "scenario", "store", "sweep",
-        "sweepfile", "yamlfile",
+        "catalogue", "engine", "estimate", "harness", "identity", "manifest", "methods",
+        "mistakes", "overrides", "precheck", "profiles", "progress", "reproduce", "scenario",
+        "store", "sweep", "sweepfile", "yamlfile",
     },
     "shell": {"__main__", "commands."},
 }  # fmt: skip

@@ -12,6 +12,8 @@ __all__ = ["table"]
 
 def _links(scenario: Scenario) -> str:
     """Return the builder and the range of rates and delays."""
+    if scenario.topology is None:
+        return "those there are"
     shapes = [s for link in scenario.network.links for _, _, s in link.directions()]
     parts = [scenario.network.name.replace("_", " ")]
     for unit, values in (

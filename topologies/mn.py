@@ -13,8 +13,9 @@ from typing import Any
 from mininet.topo import Topo
 
 # `mn --custom` executes the text of this file, outside any package and without a `__file__`.
-_HERE = os.path.dirname(os.path.abspath(sys._getframe().f_code.co_filename))
-sys.path.insert(0, os.path.join(_HERE, os.pardir))
+sys.path.insert(
+    0, os.path.dirname(os.path.dirname(os.path.abspath(sys._getframe().f_code.co_filename)))
+)
 
 from topologies.builders import BUILDERS
 from topologies.checks import SpecError

@@ -1,4 +1,4 @@
-"""``python -m experiments run|list|report|compare``.
+"""``python -m experiments run|sweep|list|report|compare|profile``.
 
 Exit 0: all well. 1: a mistake of the user's, one line says which. 2: some cell did not end well.
 """
@@ -12,7 +12,7 @@ from typing import Any
 
 import typer
 
-from .commands import bench, compare, plan, report, run
+from .commands import bench, compare, plan, profile, report, run, sweep
 from .commands import list as list_
 from .errors import UserError
 
@@ -21,11 +21,13 @@ __all__ = ["main"]
 # verb -> its function; a new verb is one more file in commands/ and one more line here
 VERBS: dict[str, Callable[..., Any]] = {
     "run": run.run,
+    "sweep": sweep.sweep,
     "list": list_.list_scenarios,
     "report": report.report,
     "compare": compare.compare,
     "bench": bench.bench,
     "plan": plan.plan,
+    "profile": profile.profile,
 }
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import functools
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,24 @@ import pyarrow.parquet as pq
 
 from .atomic import write_text, write_with
 from .errors import UserError
+from .outages import job_lines, outage_lines
 from .records import CellRecord, Row, read_manifest, read_run
 from .stats import Estimate, percentile, speedup
 
-__all__ = ["SUMMARY_COLUMNS", "RunTables", "is_valid", "load", "ours_of", "remake", "speedups"]
+__all__ = [
+    "FORMATS",
+    "SUMMARY_COLUMNS",
+    "TABLES",
+    "RunTables",
+    "is_valid",
+    "load",
+    "ours_of",
+    "read_summary",
+    "remake",
+    "speedups",
+    "summarise",
+    "tables_of",
+]
 
 DEFAULT_WARMUP_STEPS = 3
 
@@ -38,7 +52,7 @@ def _yes(value: object) -> str:
 
 
 # column -> how its value is written
-_FORMATS: dict[str, Callable[[Any], str]] = {
+FORMATS: dict[str, Callable[[Any], str]] = {
     "method": str,
     "seed": str,
     "status": str,
@@ -56,7 +70,7 @@ _FORMATS: dict[str, Callable[[Any], str]] = {
     "link_verdict": str,
     "replicas_identical": _yes,
 }
-SUMMARY_COLUMNS = tuple(_FORMATS)
+SUMMARY_COLUMNS = tuple(FORMATS)
 
 _STEP_TYPES = {
     "method": pa.string(),
@@ -97,6 +111,13 @@ _LINK_TYPES = {
     "asked_rate_mbps": pa.float64(),
     "asked_delay_ms": pa.float64(),
     "asked_loss_pct": pa.float64(),
+    "asked_queue_bytes": pa.int64(),
+    "phase": pa.int64(),
+    "got_rate_mbps": pa.float64(),
+    "got_short_mbps": pa.float64(),
+    "got_delay_ms": pa.float64(),
+    "got_loss_pct": pa.float64(),
+    "got_queue_frames": pa.int64(),
 }
 _EVAL_TYPES = {
     "method": pa.string(),
@@ -116,6 +137,8 @@ _EVENT_TYPES = {
     "flow": pa.string(),
     "detail": pa.string(),
 }
+#: the parquet files of a run, without their ending
+TABLES = {"steps": _STEP_TYPES, "links": _LINK_TYPES, "evals": _EVAL_TYPES, "events": _EVENT_TYPES}
 
 
 @dataclass(frozen=True)
@@ -134,7 +157,8 @@ class RunTables:
     links, evals, events : DataFrame
         Link samples, evaluations, changes of the network; a column each for method and seed.
     notes : dict of (str, int) to list of str
-        For (method, seed): why the cell did not end well, and what was wrong with its files.
+        For (method, seed): why the cell did not end well, what was wrong with its files, what
+        the training did when something broke, and how jobs beside it fared.
     """
 
     run_dir: Path
@@ -226,7 +250,7 @@ def summary_text(cells: Sequence[CellRecord]) -> str:
     writer.writerow(SUMMARY_COLUMNS)
     for cell in cells:
         row = summarise(cell)
-        writer.writerow("" if v is None else _FORMATS[k](v) for k, v in row.items())
+        writer.writerow("" if v is None else FORMATS[k](v) for k, v in row.items())
     return out.getvalue()
 
 
@@ -248,6 +272,32 @@ def _table(rows: list[Row], types: dict[str, pa.DataType]) -> pa.Table:
     return pa.table(columns)
 
 
+def tables_of(
+    cells: Sequence[CellRecord], own: Mapping[str, str] | None = None
+) -> dict[str, pa.Table]:
+    """Return the raw records of cells as the tables `TABLES`.
+
+    Parameters
+    ----------
+    cells
+    own
+        Texts that are the same in every row, in columns of these names before the others.
+    """
+    own = own or {}
+    rows: dict[str, list[Row]] = {name: [] for name in TABLES}
+    for cell in cells:
+        which = {"method": cell.label, "seed": cell.seed, **own}
+        for rank, steps in cell.steps.items():
+            for i, row in enumerate(steps):
+                counted = i >= _warmup(cell)
+                rows["steps"].append({**row, **which, "rank": rank, "counted": counted})
+        rows["links"] += [{**row, **which} for row in cell.links]
+        rows["evals"] += [{**row, **which} for row in cell.evals]
+        rows["events"] += [{**row, **which} for row in cell.events]
+    more = dict.fromkeys(own, pa.string())
+    return {name: _table(rows[name], {**more, **types}) for name, types in TABLES.items()}
+
+
 def remake(run_dir: Path) -> RunTables:
     """Write a run's derived tables from its raw records, and return them.
 
@@ -260,25 +310,22 @@ def remake(run_dir: Path) -> RunTables:
         If the directory is no run.
     """
     cells = read_run(run_dir)
-    steps, links, evals, events = [], [], [], []
-    for cell in cells:
-        own = {"method": cell.label, "seed": cell.seed}
-        for rank, rows in cell.steps.items():
-            for i, row in enumerate(rows):
-                steps.append({**row, **own, "rank": rank, "counted": i >= _warmup(cell)})
-        links += [{**row, **own} for row in cell.links]
-        evals += [{**row, **own} for row in cell.evals]
-        events += [{**row, **own} for row in cell.events]
-    tables = {
-        "steps": _table(steps, _STEP_TYPES),
-        "links": _table(links, _LINK_TYPES),
-        "evals": _table(evals, _EVAL_TYPES),
-        "events": _table(events, _EVENT_TYPES),
-    }
-    for name, table in tables.items():
+    for name, table in tables_of(cells).items():
         write_with(run_dir / f"{name}.parquet", functools.partial(pq.write_table, table))
     write_text(run_dir / "summary.csv", summary_text(cells))
     return load(run_dir)
+
+
+def read_summary(path: Path, texts: Mapping[str, str] | None = None) -> pd.DataFrame:
+    """Return a ``summary.csv``; `texts` names further columns with the type of their texts."""
+    return pd.read_csv(
+        path,
+        dtype={"method": "string", "status": "string", "link_verdict": "string", **(texts or {})},
+        true_values=["true"],
+        false_values=["false"],
+        keep_default_na=False,
+        na_values=[""],
+    )
 
 
 def load(run_dir: Path | str) -> RunTables:
@@ -294,22 +341,16 @@ def load(run_dir: Path | str) -> RunTables:
         raise UserError(
             f"{run_dir}: has no summary.csv; make it with: experiments report {run_dir}"
         )
-    summary = pd.read_csv(
-        run_dir / "summary.csv",
-        dtype={"method": "string", "status": "string", "link_verdict": "string"},
-        true_values=["true"],
-        false_values=["false"],
-        keep_default_na=False,
-        na_values=[""],
-    )
+    summary = read_summary(run_dir / "summary.csv")
     frames = {}
-    for name in ("steps", "links", "evals", "events"):
+    for name in TABLES:
         path = run_dir / f"{name}.parquet"
         frames[name] = pq.read_table(path).to_pandas() if path.exists() else pd.DataFrame()
     notes = {}
     if (run_dir / "cells").is_dir():
         for cell in read_run(run_dir):
-            notes[cell.label, cell.seed] = [n for n in (cell.reason, *cell.problems) if n]
+            said = (cell.reason, *cell.problems, *outage_lines(cell), *job_lines(cell))
+            notes[cell.label, cell.seed] = [note for note in said if note]
     return RunTables(run_dir, read_manifest(run_dir), summary, notes=notes, **frames)
 
 

@@ -10,26 +10,29 @@ import json
 import os
 import subprocess
 import sys
-import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from testbed.backends import Choice, ChoiceError, choose, start
+from testbed.backends import Choice, ChoiceError, choose
 from testbed.bench import time_start
+from testbed.doctor import BackEnd
 from testbed.kernel import build as kernel_build
-from testbed.launcher import CellRun
 
 from . import datasets
+from .engine import LocalEngine, Task, place
 from .errors import UserError
 from .manifest import update
+from .profiles import load_profile, needed_mb
 from .progress import Progress
 from .scenario import Cell, Scenario, nearest
 
 __all__ = [
     "CellResult",
+    "cell_spec",
+    "check_options",
+    "choose_backend",
     "ensure_kernel",
     "resolve_cell",
     "run_cells",
@@ -37,21 +40,21 @@ __all__ = [
     "start_seconds",
 ]
 
-DEVICES = Path(__file__).with_name("devices")
 TASKS = Path(__file__).with_name("workloads")
 WARMUP_STEPS = 3
 #: what ``workload.device`` names beside the profiles: the processor or GPU that is there
 REAL_DEVICES = ("cpu", "cuda")
-_POLL_S = 0.2
+_ENDLESS_STEPS = 1_000_000
 
 
 @dataclass(frozen=True)
 class CellResult:
-    """How a cell ended: its key, its status and, unless that is ok, why."""
+    """How a cell ended: its key, its status and, unless that is ok, why; its wall seconds."""
 
     key: str
     status: str
     reason: str
+    wall_s: float
 
 
 def _named(folder: Path, suffix: str, key: str, name: str) -> Path:
@@ -65,37 +68,68 @@ def _named(folder: Path, suffix: str, key: str, name: str) -> Path:
 
 def resolve_cell(scenario: Scenario, cell: Cell) -> dict[str, Any]:
     """Return all that the guest is told of a cell; nothing in it depends on where it runs."""
-    resolved = scenario.resolved()
-    work = resolved["workload"]
+    return cell_spec(scenario.resolved(), cell)
+
+
+def cell_spec(resolved: dict[str, Any], cell: Cell) -> dict[str, Any]:
+    """Return all that the guest is told of a cell of a resolved scenario."""
+    work, virtual = resolved["workload"], resolved["clock"] == "virtual"
     device: dict[str, Any] = {}
+    scale = 1.0
     if work["device"] not in REAL_DEVICES:
-        profile = _named(DEVICES, ".yaml", "workload.device", work["device"])
-        device = yaml.safe_load(profile.read_text())
+        device, scale = load_profile(work["device"])
+    parameters = device.pop("parameters", None)
     _named(TASKS, ".py", "workload.task", work["task"].replace("-", "_"))
-    scale = device.pop("scale", 1.0)
     return {
         "program": "experiments.rank",
-        "scenario": scenario.name,
+        "scenario": resolved["name"],
         "label": cell.label,
         "method": cell.method,
         "options": cell.options,
         "seed": cell.seed,
-        "world_size": scenario.world_size,
+        "world_size": resolved["world_size"],
         "steps": work["steps"],
         "batch_size": work["batch_size"],
-        "target_accuracy": scenario.target_accuracy,
-        "clock": scenario.clock,
-        "segmentation": scenario.segmentation,
+        "target_accuracy": resolved["target_accuracy"],
+        "clock": resolved["clock"],
+        "segmentation": resolved["segmentation"],
         "workload": work,
-        "device": device if scenario.clock == "virtual" else None,
+        "device": device if virtual else None,
         # the default of DDP, scaled like the model
         "bucket_cap_mb": round(25 / scale, 6),
         "topology": resolved["topology"],
         "events": resolved["events"],
         "traffic": resolved["traffic"],
-        "timeout_s": scenario.end_s,
-        "stall_s": min(120.0, scenario.end_s),
+        "timeout_s": resolved["timeout_s"],
+        "stall_s": resolved["stall_s"],
+        "memory_mb": needed_mb(parameters, resolved["world_size"]),
+        "jobs": [_job(job, work) for job in resolved["jobs"]],
         "warmup_steps": min(WARMUP_STEPS, work["steps"] - 1),
+    }
+
+
+def _job(job: dict[str, Any], work: dict[str, Any]) -> dict[str, Any]:
+    """Return what the ranks of another job are told, beside what all ranks are."""
+    task = job["task"] or work["task"]
+    _named(TASKS, ".py", "traffic.task", task.replace("-", "_"))
+    own = {
+        "task": task,
+        "batch_size": job["batch_size"] or work["batch_size"],
+        "steps": job["steps"] or _ENDLESS_STEPS,
+        "schedule": "constant" if job["steps"] is None else work["schedule"],
+        "eval_every": None,
+        "straggler": None,
+    }
+    return {
+        "name": job["name"],
+        "hosts": job["hosts"],
+        "start_s": job["start_s"],
+        "label": job["name"],
+        "method": job["method"],
+        "options": job["options"],
+        "seed": job["seed"],
+        "world_size": len(job["hosts"]),
+        "workload": {**work, **own},
     }
 
 
@@ -116,9 +150,20 @@ def ensure_kernel(progress: Progress) -> Path:
         raise UserError(str(error)) from None
 
 
-def _check_options(scenario: Scenario) -> None:
-    """Ask the library, in a process of its own: it needs torch, and the harness must not."""
-    asked = [[arm.name, arm.options] for arm in scenario.arms]
+def check_options(methods: Iterable[tuple[str, dict[str, Any]]]) -> None:
+    """Ask the library, in a process of its own: it needs torch, and the harness must not.
+
+    Parameters
+    ----------
+    methods
+        Names and options; each different pair is asked about once.
+
+    Raises
+    ------
+    UserError
+        For the first that the library refuses.
+    """
+    asked = list({json.dumps(m, sort_keys=True): list(m) for m in methods}.values())
     answer = subprocess.run(
         [sys.executable, "-m", "netsenseml", "check"],
         input=json.dumps(asked),
@@ -153,22 +198,34 @@ def run_scenario(
         Before anything is started, if something it needs is missing.
     """
     specs = [(run_dir / "cells" / c.key, resolve_cell(scenario, c)) for c in scenario.cells()]
-    backend = choose_backend(scenario, specs[0][1])
-    datasets.check(scenario.workload.task)
-    _check_options(scenario)
+    backend = choose_backend(scenario.resolved(), specs[0][1])
+    for task in {scenario.workload.task, *(job.task for job in scenario.jobs if job.task)}:
+        datasets.check(task)
+    methods = [(arm.name, arm.options) for arm in scenario.arms]
+    check_options(methods + [(job.method, job.options) for job in scenario.jobs])
     update(run_dir, backend=backend.name, backend_why=backend.why)
     return run_cells(specs, backend=backend.name, jobs=jobs, progress=progress)
 
 
-def choose_backend(scenario: Scenario, spec: dict[str, Any]) -> Choice:
-    """Return the back end for a scenario; a `UserError` says why there is none."""
-    if scenario.backend == "cluster":
+def choose_backend(
+    resolved: dict[str, Any], spec: dict[str, Any], back_ends: list[BackEnd] | None = None
+) -> Choice:
+    """Return the back end for a scenario; a `UserError` says why there is none.
+
+    Parameters
+    ----------
+    resolved, spec
+        The scenario, and what one of its cells is told.
+    back_ends
+        The doctor's findings; asked for if not given.
+    """
+    if resolved["backend"] == "cluster":
         raise UserError(
             "backend: a cluster is started from its machines: torchrun --nnodes=N"
-            f" --nproc-per-node=M … -m experiments.cluster {scenario.name}"
+            f" --nproc-per-node=M … -m experiments.cluster {resolved['name']}"
         )
     try:
-        return choose(scenario.backend, scenario.clock, spec)
+        return choose(resolved["backend"], resolved["clock"], spec, back_ends)
     except ChoiceError as error:
         raise UserError(str(error)) from None
 
@@ -190,33 +247,17 @@ def run_cells(
         The back end that all of them run on.
     """
     kernel = ensure_kernel(progress) if backend == "guest" else None
-    cpus = sorted(os.sched_getaffinity(0))
-    waiting = list(specs)
-    running: dict[Path, CellRun] = {}
-    shown: dict[Path, int] = {}
+    engine = LocalEngine(kernel, jobs)
+    tasks = [Task(folder.name, folder, {**spec, "backend": backend}) for folder, spec in specs]
     results: dict[Path, CellResult] = {}
-    try:
-        while waiting or running:
-            while waiting and len(running) < jobs:
-                folder, spec = waiting.pop(0)
-                taken = [run.cpu for run in running.values()]
-                cpu = min(cpus, key=taken.count)
-                running[folder] = start(backend, folder, spec, kernel=kernel, cpu=cpu)
-                progress.cell_started(folder.name, spec["steps"])
-            time.sleep(_POLL_S)
-            for folder, run in list(running.items()):
-                outcome = run.poll()
-                if (steps := run.steps()) != shown.get(folder):
-                    shown[folder] = steps
-                    progress.cell_step(folder.name, steps)
-                if outcome is not None:
-                    del running[folder]
-                    reason = outcome.get("reason") or ""
-                    results[folder] = CellResult(folder.name, outcome["status"], reason)
-                    progress.cell_ended(folder.name, outcome["status"], reason)
-    finally:
-        for run in running.values():
-            run.kill()
+    for placed in place(engine, tasks, progress):
+        if placed.outcome is not None:
+            results[placed.task.folder] = CellResult(
+                placed.task.key,
+                placed.outcome["status"],
+                placed.outcome.get("reason") or "",
+                round(placed.wall_s, 1),
+            )
     return [results[folder] for folder, _ in specs]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from .atomic import write_json
 
-__all__ = ["code_state", "new_manifest", "update"]
+__all__ = ["code_state", "new_manifest", "now_utc", "update"]
 
 SCHEMA = 1
 _ROOT = Path(__file__).parent.parent
@@ -71,8 +71,34 @@ def _cpu() -> str | None:
     return named[0] if named else platform.machine()
 
 
-def _now() -> str:
+def now_utc() -> str:
+    """Return the time, to the second."""
     return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+
+
+def machine() -> dict[str, Any]:
+    """Return what tells one machine from another."""
+    return {"cpu": _cpu(), "cores": len(os.sched_getaffinity(0))}
+
+
+def environment(command: str) -> dict[str, Any]:
+    """Return what the code is and what it runs on, now.
+
+    Parameters
+    ----------
+    command : str
+        The command line that repeats the run.
+    """
+    return {
+        "schema": SCHEMA,
+        "command": command,
+        "started_utc": now_utc(),
+        "git": code_state(),
+        "versions": _versions(),
+        "kernel": platform.release(),
+        "system": platform.platform(),
+        **machine(),
+    }
 
 
 def new_manifest(resolved: dict[str, Any], digest: str, command: str) -> dict[str, Any]:
@@ -87,19 +113,7 @@ def new_manifest(resolved: dict[str, Any], digest: str, command: str) -> dict[st
     command : str
         The command line that repeats the run.
     """
-    return {
-        "schema": SCHEMA,
-        "scenario": resolved,
-        "digest": digest,
-        "command": command,
-        "started_utc": _now(),
-        "git": code_state(),
-        "versions": _versions(),
-        "kernel": platform.release(),
-        "system": platform.platform(),
-        "cpu": _cpu(),
-        "cores": len(os.sched_getaffinity(0)),
-    }
+    return {"scenario": resolved, "digest": digest, **environment(command)}
 
 
 def update(run_dir: Path, **fields: Any) -> None:

@@ -26,7 +26,17 @@ from .overview import OFF, planned, state_of
 from .sensing import sensing
 from .style import INVALID, PARTS, Style, style_of
 
-__all__ = ["PLOTS", "Plot", "accuracy", "breakdown", "sensing", "throughput", "write_plots"]
+__all__ = [
+    "PLOTS",
+    "Plot",
+    "accuracy",
+    "breakdown",
+    "marker_size",
+    "plain_log",
+    "sensing",
+    "throughput",
+    "write_plots",
+]
 
 
 def _good(tables: RunTables, label: str) -> pd.DataFrame:
@@ -144,8 +154,13 @@ def accuracy(tables: RunTables) -> Figure | None:
             for _, one in rows.groupby("seed"):
                 ax.plot(one["t_s"], one["accuracy"], lw=0.7, alpha=0.45, **look)
         middle = rows.groupby("step")[["t_s", "accuracy"]].median()
-        ax.plot(middle["t_s"], middle["accuracy"], lw=1.6, marker=style.marker, ms=_size(style),
-                mec="white", mew=0.5, **look)  # fmt: skip
+        mark: dict[str, Any] = {
+            "marker": style.marker,
+            "ms": marker_size(style),
+            "mec": "white",
+            "mew": 0.5,
+        }
+        ax.plot(middle["t_s"], middle["accuracy"], lw=1.6, **mark, **look)
         ends += [middle["t_s"].max()] if len(middle) else []
         name = f"{label} ({state})" if state else label
         handles.append(
@@ -153,7 +168,7 @@ def accuracy(tables: RunTables) -> Figure | None:
                 [],
                 [],
                 marker=style.marker,
-                ms=_size(style),
+                ms=marker_size(style),
                 mec="white",
                 mew=0.5,
                 label=name,
@@ -162,7 +177,7 @@ def accuracy(tables: RunTables) -> Figure | None:
         )
     if ends and max(ends) > 5 * min(ends):
         ax.set_xscale("log")
-        _plain_log(ax.xaxis, *ax.get_xlim())
+        plain_log(ax.xaxis, *ax.get_xlim())
     target = (tables.manifest.get("scenario") or {}).get("target_accuracy")
     if target:
         ax.axhline(target, color=SOFT, lw=1.2, ls=(0, (4, 3)), zorder=0.5)
@@ -175,11 +190,12 @@ def accuracy(tables: RunTables) -> Figure | None:
     return figure
 
 
-def _size(style: Style) -> float:
+def marker_size(style: Style) -> float:
+    """Return the size, in points, at which a method's marker looks as large as others."""
     return 10.0 if style.marker == "*" else 5.5  # a star has little area for its width
 
 
-def _plain_log(axis: Any, low: float, high: float) -> None:
+def plain_log(axis: Any, low: float, high: float) -> None:
     """Label a logarithmic axis with 1, 2, 5, 10, … instead of powers."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     ticks = [m * 10.0**d for d in decades for m in (1, 2, 5)]

@@ -18,9 +18,9 @@ from .plots import Plot
 from .stats import Estimate
 from .style import style_of
 
-__all__ = ["gain_text", "number_text", "write_report"]
+__all__ = ["TEMPLATES", "facts", "gain_text", "inline", "number_text", "write_report"]
 
-_TEMPLATES = Path(__file__).parent / "templates"
+TEMPLATES = Path(__file__).parent / "templates"
 
 
 def number_text(value: float | None, form: str) -> str:
@@ -118,19 +118,24 @@ def _basis(rows: Sequence[MethodRow]) -> str:
     return f"Medians over up to {most} seeds.{spread}"
 
 
-def _facts(manifest: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return the manifest without the scenario, flattened for reading."""
-    facts = []
+_TOO_LONG = ("scenario", "scenarios", "cells", "code", "summary", "packages")
+
+
+def facts(manifest: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return what of a manifest fits on a page: not scenarios, cells, code and its changes."""
+    found = []
     for key, value in sorted(manifest.items()):
-        if key == "scenario" or value in (None, "", {}, []):
+        if key in _TOO_LONG or value in (None, "", {}, []):
             continue
+        if key == "git":
+            value = {k: v for k, v in value.items() if k != "diff"}
         if isinstance(value, dict):
             value = ", ".join(f"{k} {v}" for k, v in sorted(value.items()) if v is not None)
-        facts.append((key.replace("_", " "), str(value)))
-    return facts
+        found.append((key.replace("_", " "), str(value)))
+    return found
 
 
-def _inline(svg: Path, name: str) -> Markup:
+def inline(svg: Path, name: str) -> Markup:
     """Return an SVG for a page: no prolog, ids that no other picture of the page has."""
     text = svg.read_text(encoding="utf-8")
     text = text[text.index("<svg") :]
@@ -161,7 +166,7 @@ def write_report(tables: RunTables, plots: Sequence[Plot]) -> Path:
     counted = tables.steps[~tables.steps["counted"]] if len(tables.steps) else tables.steps
     skipped = int(counted["step"].nunique()) if len(counted) else 0
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_TEMPLATES),
+        loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
     )
@@ -175,12 +180,12 @@ def write_report(tables: RunTables, plots: Sequence[Plot]) -> Path:
         rows=[_row(row, ours_of(tables.summary)) for row in rows],
         basis=_basis(rows),
         plots=[
-            {"title": p.title, "caption": p.caption, "svg": _inline(p.svg, p.name)} for p in plots
+            {"title": p.title, "caption": p.caption, "svg": inline(p.svg, p.name)} for p in plots
         ],
         verdict=_verdict(tables.summary),
         cells=_cells(tables),
         command=tables.manifest.get("command") or f"make experiment SCENARIO={name}",
-        facts=_facts(tables.manifest),
+        facts=facts(tables.manifest),
         warmup=f"{skipped} steps of warm-up" if skipped else "no warm-up",
         clock=scenario.get("clock", "virtual"),
         device=workload.get("device", "unknown"),

@@ -15,23 +15,34 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
 from testbed.backends import CLOCKS
-from topologies import Fault, Flow, LinkEvent, SpecError, Topology
+from topologies import Fault, Flow, Job, LinkEvent, SpecError, Topology, phases
 from topologies import build as build_topology
 from topologies.checks import nearest
 from topologies.events import expand_events
 from topologies.shape import SHAPE_FIELDS
-from topologies.traffic import expand_traffic
+from topologies.traffic import expand_jobs, expand_traffic
 
 from .errors import UserError
 from .methods import method_names
 from .mistakes import explain
 from .runs import short
+from .yamlfile import read_mapping
 
-__all__ = ["SCENARIOS", "Cell", "Method", "Scenario", "Workload", "load", "names"]
+__all__ = [
+    "SCENARIOS",
+    "Cell",
+    "Method",
+    "Scenario",
+    "Workload",
+    "check",
+    "default_label",
+    "load",
+    "names",
+    "path_of",
+]
 
 SCENARIOS = Path(__file__).parent / "scenarios"
 SCHEMA = 1  # of a resolved scenario; part of its digest
@@ -87,6 +98,8 @@ class Workload(_Strict):
         Of the learning rate: constant, or down to zero over the run.
     straggler : Straggler, optional
         One rank that computes more slowly.
+    stop_s : float, optional
+        Seconds of training after which it ends, though there be steps left.
     """
 
     task: str
@@ -100,6 +113,7 @@ class Workload(_Strict):
     weight_decay: Annotated[float, Field(ge=0, le=1)] = 0.0
     schedule: Literal["constant", "cosine"] = "cosine"
     straggler: Straggler | None = None
+    stop_s: Positive | None = None
 
 
 class Method(_Strict):
@@ -140,7 +154,7 @@ class Scenario(_Strict):
     topology : dict, optional
         For `topologies.build`; a cluster has its own.
     events, traffic : list of dict
-        For `topologies.expand_events` and `topologies.expand_traffic`.
+        For `topologies.expand_events`, and for `topologies.expand_traffic` and `expand_jobs`.
     workload : Workload
     methods : list of str or Method
     seeds : list of int
@@ -195,7 +209,24 @@ class Scenario(_Strict):
             return ()
         folder = self._file.parent
         expand = functools.partial(expand_events, self.events, self.network, self.end_s, folder)
-        return tuple(_keyed("events", expand))
+        made = tuple(_keyed("events", expand))
+        _keyed("events", lambda: phases(self.network, made))  # what they ask for together
+        return made
+
+    @property
+    def longest_outage_s(self) -> float:
+        """Seconds of the longest pause of a host or cut of a link; 0 if it never ends."""
+        longest = 0.0
+        down: dict[tuple[str, str | None], float] = {}
+        for event in self.changes:
+            if isinstance(event, Fault):
+                longest = max(longest, event.duration_s or 0.0)
+            elif event.changes.get("up") is False:
+                down.setdefault((event.link, event.sender), event.at_s)
+            elif event.changes.get("up") is True:
+                start_s = down.pop((event.link, event.sender), event.at_s)
+                longest = max(longest, event.at_s - start_s)
+        return longest
 
     @functools.cached_property
     def flows(self) -> tuple[Flow, ...]:
@@ -206,10 +237,16 @@ class Scenario(_Strict):
         return tuple(_keyed("traffic", expand))
 
     @functools.cached_property
+    def jobs(self) -> tuple[Job, ...]:
+        """Training jobs of others, on hosts of their own."""
+        expand = functools.partial(expand_jobs, self.traffic, self.network, self.end_s)
+        return tuple(_keyed("traffic", expand))
+
+    @functools.cached_property
     def arms(self) -> tuple[Method, ...]:
         """The methods, each with its label."""
         made = [Method(name=m) if isinstance(m, str) else m for m in self.methods]
-        return tuple(m.model_copy(update={"label": m.label or _default_label(m)}) for m in made)
+        return tuple(m.model_copy(update={"label": m.label or default_label(m)}) for m in made)
 
     def cells(self) -> list[Cell]:
         """Return every method with every seed, methods in the order of the file."""
@@ -228,8 +265,11 @@ class Scenario(_Strict):
             "topology": None if self.topology is None else self.network.to_dict(),
             "events": [event.to_dict() for event in self.changes],
             "traffic": [flow.to_dict() for flow in self.flows],
+            "jobs": [job.to_dict() for job in self.jobs],
             "methods": [arm.model_dump(mode="json") for arm in self.arms],
             "timeout_s": self.end_s,
+            # after an outage TCP may wait as long again before it tries
+            "stall_s": min(120.0 + 2 * self.longest_outage_s, self.end_s),
         }
         return json.loads(json.dumps(data, sort_keys=True, allow_nan=False))
 
@@ -261,10 +301,10 @@ class Scenario(_Strict):
             every = data["workload"]["eval_every"]
             data["workload"]["eval_every"] = min(every, steps) if every else None
             data["timeout_s"] = self.end_s  # events keep their place
-        return _checked(data, self.name, self._file)
+        return check(data, self.name, self._file)
 
 
-def _default_label(arm: Method) -> str:
+def default_label(arm: Method) -> str:
     """Return the method's name followed by the values of its options."""
     return "-".join([arm.name, *(str(v).lower() for v in arm.options.values())])
 
@@ -295,33 +335,39 @@ def load(name_or_path: str | Path) -> Scenario:
     UserError
         One line: file, key, what was expected, nearest valid name.
     """
+    path = path_of(name_or_path)
+    return check(read_mapping(path, list(Scenario.model_fields)), path.stem, path)
+
+
+def path_of(name_or_path: str | Path) -> Path:
+    """Return the file of a scenario, named or given as a path; a `UserError` if there is none."""
     path = Path(name_or_path)
-    if path.suffix not in (".yaml", ".yml"):
-        name = str(name_or_path)
-        if name not in names():
-            hint = nearest(name, names())
-            raise UserError(f"no scenario '{name}'{hint} (there are: {', '.join(names())})")
-        path = SCENARIOS / f"{name}.yaml"
-    try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"{short(path)}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise UserError(f"{short(path)}: expected UTF-8 text") from None
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f" line {mark.line + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or "cannot be parsed"
-        raise UserError(f"{short(path)}:{where} is not YAML: {problem}") from None
-    if not isinstance(data, dict):
-        raise UserError(
-            f"{short(path)}: expected a mapping with keys {', '.join(Scenario.model_fields)}"
-        )
-    return _checked(data, path.stem, path)
+    if path.suffix in (".yaml", ".yml"):
+        return path
+    name = str(name_or_path)
+    if name not in names():
+        hint = nearest(name, names())
+        raise UserError(f"no scenario '{name}'{hint} (there are: {', '.join(names())})")
+    return SCENARIOS / f"{name}.yaml"
 
 
-def _checked(data: dict[str, Any], name: str, file: Path) -> Scenario:
-    """Validate everything that can be validated without running."""
+def check(data: dict[str, Any], name: str, file: Path = Path("scenario")) -> Scenario:
+    """Return the scenario that `data` describes, validated as far as possible without running.
+
+    Parameters
+    ----------
+    data : dict
+        As in a scenario's file.
+    name : str
+        The scenario's name.
+    file : Path
+        Where `data` is from: named in errors, and traces are looked for beside it.
+
+    Raises
+    ------
+    UserError
+        One line: file, key, what was expected, nearest valid name.
+    """
     try:
         scenario = Scenario.model_validate(data)
         scenario._name = name
@@ -373,6 +419,10 @@ def _check_methods(scenario: Scenario) -> None:
         if arm.label in labels:
             raise SpecError(f"methods.{i}.label", f"'{arm.label}' is used twice")
         labels.add(arm.label)
+    for i, job in enumerate(scenario.jobs):
+        if job.method not in valid:
+            hint = nearest(job.method, valid) or f"; valid: {', '.join(valid)}"
+            raise SpecError(f"traffic.{i}.method", f"no method '{job.method}'{hint}")
     for i, seed in enumerate(scenario.seeds):
         if seed in scenario.seeds[:i]:
             raise SpecError(f"seeds.{i}", f"{seed} is used twice")

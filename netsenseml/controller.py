@@ -27,8 +27,8 @@ from netsenseml.codecs.base import Codec
 from netsenseml.costs import CodecCosts, Network, overhead_s
 from netsenseml.layout import Group
 from netsenseml.policy import Decision, Measurement, Policy
-from netsenseml.sensing import LinkSense, Pace
-from netsenseml.transport import link_bytes
+from netsenseml.sensing import CLEAR_SHARE, LinkSense, Pace
+from netsenseml.transport import link_bytes, round_count
 
 __all__ = ["Candidate", "Controller"]
 
@@ -39,7 +39,8 @@ _EXPIRY = 200  # steps after which a measurement is forgotten
 _ALERT = 4  # steps after a change of bandwidth in which no patience is asked
 _PROBE_AFTER = 6  # quiet steps before the first probe step
 _PROBE_EVERY = 64
-_PROBE_COST = 0.15  # progress of one step that a larger message may cost
+_PROBE_STEPS = 3
+_PROBE_COST = 0.35  # part by which one of them may be longer
 _PATIENCE_FASTER = 2
 _PATIENCE_FINER = 3
 _PATIENCE_MAX = 32
@@ -106,6 +107,8 @@ class Controller(Policy):
         self._quiet = 0
         self._next_probe = _PROBE_AFTER
         self._home = ""
+        self._away = 0
+        self._chains = 1.0  # buckets whose collectives did not overlap with another's
 
     def codecs(self) -> tuple[Codec, ...]:
         return tuple(candidate.codec for candidate in self._candidates.values())
@@ -136,8 +139,13 @@ class Controller(Policy):
                 self._patience = 1
             self._alert = _ALERT
         self._remember(min(row.overhead_s for row in rows))
+        if groups and len(rows) > 1:
+            self._chains = rows[0].rounds / max(1, self._rounds(self._current, groups, len(rows)))
         self._in_use += 1
         if self._home:
+            self._away -= 1
+            if self._away > 0 and not changed:
+                return
             self._current, self._home = self._home, ""
         self._quiet = 0 if changed else self._quiet + 1
         if self._link.bandwidth is not None and self._pace.known:
@@ -196,31 +204,54 @@ class Controller(Policy):
             self._switch(wanted, net, gain)
 
     def _probe(self, groups: Sequence[Group], net: Network) -> None:
-        """Send one step of another size, so that latency and bandwidth can be told apart.
+        """Where latency hides the rate, send a few steps of a size large enough to show it.
 
-        Of the candidates whose size differs by half or more, the largest that costs little, or
-        else the cheapest. One step in 64 with a codec that would be chosen under other conditions
-        is all it takes.
+        Of the candidates that send all at once, the smallest that is large enough; the largest
+        of those that cost little, if none is. The first of the steps meets a congestion window
+        made for less and does not count.
         """
         self._quiet, self._next_probe = 0, _PROBE_EVERY
+        if self._share(self._current, groups, net.world) <= CLEAR_SHARE:
+            return
+        score = {key: self._score(key, groups, net) for key in self._order}
+        floor = score[self._current] / (1 + _PROBE_COST)
         mine = self._bytes(self._current, groups, net.world)
-        sizes = {key: self._bytes(key, groups, net.world) for key in self._order}
-        others = [key for key in self._order if not 0.66 * mine < sizes[key] < 1.5 * mine]
-        if others:
-            score = {key: self._score(key, groups, net) for key in self._order}
-            floor = score[self._current] * (1 - _PROBE_COST)
-            cheap = [key for key in others if score[key] >= floor and sizes[key] > mine]
-            self._home = self._current
-            if cheap:
-                self._current = max(cheap, key=lambda key: sizes[key])
-            else:
-                self._current = max(others, key=lambda key: score[key])
-            self._reason = f"{self._home} -> {self._current} for one step: message of another size"
+        shares = {
+            key: self._share(key, groups, net.world)
+            for key in self._order
+            if score[key] >= floor
+            and self._single(key, groups, net.world)
+            and self._bytes(key, groups, net.world) > mine
+        }
+        enough = [key for key, share in shares.items() if share <= CLEAR_SHARE]
+        if shares:
+            self._home, self._away = self._current, _PROBE_STEPS
+            self._current = (
+                max(enough, key=lambda key: shares[key])
+                if enough
+                else min(shares, key=lambda key: shares[key])
+            )
+            self._reason = f"{self._home} -> {self._current} for a while: a larger message"
+
+    def _share(self, key: str, groups: Sequence[Group], world: int) -> float:
+        """Part of a candidate's time on the network that is latency."""
+        rounds = self._rounds(key, groups, world) * self._chains
+        return self._link.share(self._bytes(key, groups, world), rounds)
+
+    def _rounds(self, key: str, groups: Sequence[Group], world: int) -> int:
+        """Message rounds if the buckets' collectives overlap in full."""
+        plan = self._candidates[key].codec.transfers(groups[0], world)
+        return sum(round_count(transfer.kind, world) for transfer in plan)
 
     def _bytes(self, key: str, groups: Sequence[Group], world: int) -> int:
         codec = self._candidates[key].codec
         plans = [codec.transfers(group, world) for group in groups]
         return sum(link_bytes(t.kind, t.nbytes, world) for plan in plans for t in plan)
+
+    def _single(self, key: str, groups: Sequence[Group], world: int) -> bool:
+        """Whether a codec sends each bucket in one collective."""
+        codec = self._candidates[key].codec
+        return all(len(codec.transfers(group, world)) == 1 for group in groups)
 
     def _stay(self, net: Network, why: str) -> None:
         self._wanted, self._wanted_for = "", 0
@@ -256,6 +287,8 @@ class Controller(Policy):
             "quiet": self._quiet,
             "next_probe": self._next_probe,
             "home": self._home,
+            "away": self._away,
+            "chains": self._chains,
         }
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
@@ -270,4 +303,5 @@ class Controller(Policy):
         self._alert, self._in_use = int(saved["alert"]), int(saved["in_use"])
         self._step = int(saved["step"])
         self._quiet, self._next_probe = int(saved["quiet"]), int(saved["next_probe"])
-        self._home = str(saved["home"])
+        self._home, self._away = str(saved["home"]), int(saved["away"])
+        self._chains = float(saved["chains"])

@@ -33,10 +33,22 @@ class FailureBoard:
         self._store = _store_of(group)
 
     def report(self, error: BaseException, step: int) -> None:
-        """Publish this rank's own error, for the peers to name when this process ends."""
+        """Publish this rank's own error, for the peers to name.
+
+        They see it as soon as they wait in vain, whether or not this process ends.
+        """
         if self._store is not None:
             text = f"rank {self._rank} at step {step}: {type(error).__name__}: {error}"
             self._store.compare_set(_CAUSE, "", text)
+
+    def raise_cause(self, step: int, what: str) -> None:
+        """Raise :class:`PeerFailure` if a rank has reported a failure."""
+        try:
+            cause = None if self._store is None else self._first_cause()
+        except RuntimeError:
+            return  # the store is gone: the collective itself will break soon
+        if cause is not None:
+            raise PeerFailure(f"step {step}: {what} on rank {self._rank}; first cause: {cause}")
 
     def explain(self, error: BaseException, step: int, what: str) -> PeerFailure:
         """Turn a broken collective into an error that names who failed first.

@@ -1,11 +1,17 @@
 """Latency, bandwidth and compute time from what all ranks measured.
 
-Three things disturb a naive ``bytes / seconds``:
+Five things disturb a naive ``bytes / seconds``:
 
 - Waiting for a slow rank lengthens a collective on all ranks but the slow one: of every step the
   shortest busy period over ranks counts.
-- Latency lengthens it by a part that does not depend on size. It is known from the agreement
-  collective, a message of fixed size, as a windowed minimum, and taken off.
+- Latency lengthens it by a part that does not depend on size: rounds times the agreement's own
+  duration per round, a message of fixed size, as a windowed minimum.
+- Collectives that start one after the other leave the network idle in between, and those that
+  overlap lengthen each other: of the step as a whole and of its largest collective alone, the one
+  that shows the higher rate counts.
+- The latency is not quite the same for every message: small ones overlap some of it, larger ones
+  wait for TCP's window. So each size has a fixed cost of its own, learnt by comparison with the
+  size that lasts longest beside its latency and therefore tells the bandwidth best.
 - One odd sample must not move the estimate, a real change must move it at once: samples inside a
   band are averaged by their median, two in a row outside of it on the same side replace it.
 """
@@ -19,7 +25,13 @@ from typing import Any
 
 from netsenseml.policy import Measurement
 
-__all__ = ["LinkSense", "Pace"]
+__all__ = ["CLEAR_SHARE", "LinkSense", "Pace"]
+
+CLEAR_SHARE = 0.4  # part of a message's time that latency may take, for the rest to tell the rate
+_SIZES = 6  # sizes remembered
+_TIMES = 9  # times remembered of each
+_FIXED = (0.3, 3.0)  # fixed cost of a size, as a multiple of its rounds' latency
+_FLOOR = 0.3  # part of a message's time that counts as transfer, however high its fixed cost
 
 
 class LinkSense:
@@ -51,10 +63,12 @@ class LinkSense:
         self._latency_window = latency_window
         self._startup = startup
         self._pings: list[float] = []
-        self._fits: list[float] = []
-        self._points: list[list[float]] = []  # [link bytes, rounds, shortest busy seconds]
+        # Per size seen at the present bandwidth: link bytes, rounds, and its last busy seconds.
+        self._sizes: list[tuple[float, float, list[float]]] = []
+        self._fixed: dict[tuple[float, float], float] = {}
         self._samples: list[list[float]] = []  # [link bytes, rounds, busy seconds]
         self._outside: list[float] = []
+        self._last = 0.0
         self._seen = 0
         self.bandwidth: float | None = None
 
@@ -67,16 +81,17 @@ class LinkSense:
     def latency_s(self) -> float:
         """Seconds that a round costs beside the transfer of its bytes.
 
-        At least the probe's, and more when messages of different sizes show it (start-up of a
-        transfer), but no more than five times the probe's.
+        The median over the sizes whose fixed cost is known, or else the probe's.
         """
-        fitted = statistics.median(self._fits) if self._fits else 0.0
-        return min(max(fitted, self.ping_s), 5 * self.ping_s)
+        known = [fixed / rounds for (_, rounds), fixed in self._fixed.items() if rounds]
+        return max(self.ping_s, statistics.median(known)) if known else self.ping_s
 
-    @property
-    def sizes(self) -> int:
-        """Message sizes seen since the bandwidth last changed."""
-        return len(self._points)
+    def share(self, moved: float, rounds: float) -> float:
+        """Part of a message's time that latency would take; 1 while nothing is known."""
+        if self.bandwidth is None or moved <= 0:
+            return 1.0
+        latency_s = rounds * self.ping_s
+        return latency_s / (latency_s + moved / self.bandwidth)
 
     def add(self, rows: Sequence[Measurement]) -> bool:
         """Learn from a step; True when the bandwidth is believed to have changed."""
@@ -85,42 +100,66 @@ class LinkSense:
         if pings and world > 1:
             self._pings.append(statistics.median_low(pings) / (world - 1))
             del self._pings[: -self._latency_window]
-        busy_s = min(row.busy_s for row in rows)
-        moved, rounds = rows[0].link_bytes, rows[0].rounds
-        if not (busy_s > 0 and moved > 0 and math.isfinite(busy_s)):
+        point = self._point(rows)
+        if point is None:
             return False
+        moved, rounds, busy_s = point
         self._seen += 1
-        point = [moved, rounds, busy_s]
         changed = self._filter(point)
-        if self._seen > 1 and not self._outside:
-            self._note(point)
+        # The first message of a new size meets a congestion window made for the old one.
+        settled = self._seen > self._startup and not self._outside
+        if settled and self._last == rows[0].link_bytes:
+            self._note(moved, rounds, busy_s)
+            self._calibrate()
+        self._last = rows[0].link_bytes
         if not changed and self.bandwidth is not None and self._seen > self._startup:
             self.bandwidth = statistics.median(self._rate(sample) for sample in self._samples)
         return changed
 
+    def _point(self, rows: Sequence[Measurement]) -> list[float] | None:
+        """[link bytes, rounds, shortest seconds] of the whole step or its largest collective."""
+        first = rows[0]
+        whole = [first.link_bytes, first.rounds, min(row.busy_s for row in rows)]
+        main = [first.main_link_bytes, first.main_rounds, min(row.main_s for row in rows)]
+        usable = [p for p in (whole, main) if p[0] > 0 and p[2] > 0 and math.isfinite(p[2])]
+        return max(usable, key=self._rate, default=None)
+
     def _rate(self, point: list[float]) -> float:
         moved, rounds, busy_s = point
+        fixed_s = self._fixed.get((moved, rounds), rounds * self.ping_s)
         # A message that is nearly all latency says only "at least this fast".
-        return moved / max(busy_s - rounds * self.latency_s, 0.3 * busy_s)
+        return moved / max(busy_s - fixed_s, _FLOOR * busy_s)
 
-    def _note(self, point: list[float]) -> None:
-        """Keep the shortest time of each size, and fit T = rounds * a + D / B to two sizes."""
-        known = [old for old in self._points if old[:2] == point[:2]]
-        if known:
-            known[0][2] = min(known[0][2], point[2])
-        else:
-            self._points.append(list(point))
-            del self._points[:-4]
-        best, fit = 0.0, None
-        for one in self._points:
-            for two in self._points:
-                cross = one[1] * two[0] - two[1] * one[0]
-                spread = cross / max(one[1] * two[0], two[1] * one[0], 1e-9)
-                if spread > max(best, 0.3):
-                    best, fit = spread, (one[2] * two[0] - two[2] * one[0]) / cross
-        if fit is not None:
-            self._fits.append(max(fit, 0.0))
-            del self._fits[:-5]
+    def _note(self, moved: float, rounds: float, busy_s: float) -> None:
+        for known in self._sizes:
+            if known[:2] == (moved, rounds):
+                known[2].append(busy_s)
+                del known[2][:-_TIMES]
+                return
+        self._sizes.append((moved, rounds, [busy_s]))
+        del self._sizes[:-_SIZES]
+
+    def _reference(self) -> tuple[float, float, list[float]] | None:
+        """The size that sends most per round, if latency takes a small part of its time.
+
+        By bytes, not by time: a message that was held up would seem clear.
+        """
+        if not self._sizes or not self.ping_s:
+            return None
+        best = max(self._sizes, key=lambda size: size[0] / max(size[1], 1))
+        return best if best[1] * self.ping_s <= CLEAR_SHARE * min(best[2]) else None
+
+    def _calibrate(self) -> None:
+        """Learn the fixed cost of every size from the clearest one."""
+        reference = self._reference()
+        if reference is None:
+            return
+        moved, rounds, times = reference
+        bandwidth = moved / max(min(times) - rounds * self.ping_s, _FLOOR * min(times))
+        for size in self._sizes:
+            low, high = (bound * size[1] * self.ping_s for bound in _FIXED)
+            fixed_s = statistics.median(size[2]) - size[0] / bandwidth
+            self._fixed[size[0], size[1]] = min(max(fixed_s, low), high)
 
     def _filter(self, point: list[float]) -> bool:
         sample = self._rate(point)
@@ -143,7 +182,7 @@ class LinkSense:
         self._outside.append(sample)
         if len(self._outside) < 2:
             return False
-        self._samples, self._outside, self._points = [point], [], []
+        self._samples, self._outside, self._sizes = [point], [], []
         self.bandwidth = sample
         return True
 
@@ -151,10 +190,11 @@ class LinkSense:
         """Plain numbers."""
         return {
             "pings": list(self._pings),
-            "fits": list(self._fits),
-            "points": [list(point) for point in self._points],
+            "sizes": [[moved, rounds, list(times)] for moved, rounds, times in self._sizes],
+            "fixed": [[*size, fixed] for size, fixed in self._fixed.items()],
             "samples": [list(point) for point in self._samples],
             "outside": list(self._outside),
+            "last": self._last,
             "seen": self._seen,
             "bandwidth": self.bandwidth,
         }
@@ -162,10 +202,11 @@ class LinkSense:
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """The inverse of :meth:`state_dict`."""
         self._pings = list(saved["pings"])
-        self._fits = list(saved["fits"])
-        self._points = [list(point) for point in saved["points"]]
+        self._sizes = [(moved, rounds, list(times)) for moved, rounds, times in saved["sizes"]]
+        self._fixed = {(moved, rounds): fixed for moved, rounds, fixed in saved["fixed"]}
         self._samples = [list(point) for point in saved["samples"]]
         self._outside = list(saved["outside"])
+        self._last = float(saved["last"])
         self._seen = int(saved["seen"])
         self.bandwidth = saved["bandwidth"]
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -91,8 +92,18 @@ class HookState:
 
     def on_bucket(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         """The hook body: encode and send a bucket; at the last one, receive them all."""
-        try:
+        with self.reporting():
             return self._on_bucket(bucket)
+
+    @contextmanager
+    def reporting(self) -> Iterator[None]:
+        """Tell the other ranks when the block raises: they stop, and name the cause.
+
+        What raises inside backward is told anyway; put the training loop into such a block to
+        have the rest (data, evaluation, checkpoints) told too.
+        """
+        try:
+            yield
         except PeerFailure:
             raise
         except BaseException as error:
@@ -213,6 +224,7 @@ class HookState:
 
     def _measure(self, step: StepContext, record: StepRecord) -> Measurement:
         busy_s, link, rounds = busy_period(step.handles)
+        main = max(step.handles, key=lambda handle: handle.link, default=None)
         known = self._step > 0 and self._begin_s > 0
         ping_s = self._agreement.ping_s if self._agreement is not None else NAN
         return Measurement(
@@ -226,6 +238,9 @@ class HookState:
             decode_s=record.decode_s,
             exposed_s=record.exposed_comm_s,
             dense_bytes=record.dense_bytes,
+            main_s=main.end_s[0] - main.start_s if main else NAN,
+            main_link_bytes=main.link if main else 0.0,
+            main_rounds=main.rounds if main else 0.0,
         )
 
     # for the user -------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +16,8 @@ from netsenseml.spans import Spans
 
 __all__ = ["Handle", "Transfer", "Transport", "busy_period", "link_bytes", "round_count"]
 
+
+_PATIENCE_S = 2.0  # a collective that takes longer makes a rank ask whether a peer has failed
 
 # The older name, which torch 2.4 knows, warns of its end from torch 2.13 on.
 _all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
@@ -54,6 +58,7 @@ class Handle:
     what: str
     done: Any = None
     end_s: list[float] = field(default_factory=list)
+    stamped: threading.Event = field(default_factory=threading.Event)
 
 
 class Transport:
@@ -119,10 +124,11 @@ class Transport:
         if not self._stamped:
             handle.done = work
             return handle
-        clock, stamps = self._spans.clock, handle.end_s
+        clock, stamps, stamped = self._spans.clock, handle.end_s, handle.stamped
 
         def stamp(future: Any) -> None:
             stamps.append(clock())
+            stamped.set()
             future.value()  # raises here what the collective raised
 
         handle.done = work.get_future().then(stamp)
@@ -134,15 +140,39 @@ class Transport:
         Raises
         ------
         PeerFailure
-            The collective broke; the message names the rank that failed first.
+            The collective broke, or another rank reported a failure while this one waited; the
+            message names the rank that failed first.
         """
         try:
+            self._watch_peers(handle)
             handle.done.wait()
         except RuntimeError as error:
             raise self.board.explain(error, self.step, handle.what) from error
         if not self._stamped:
             handle.end_s.append(self._spans.clock())
         return handle.result
+
+    def _watch_peers(self, handle: Handle) -> None:
+        """Return when a collective is over; look for a failed peer while it takes long.
+
+        A rank that failed but keeps its process, and with it its connections, alive would
+        otherwise hold the others until the timeout of the process group.
+        """
+        patience_s = _PATIENCE_S
+        while not self._over(handle, patience_s):
+            self.board.raise_cause(self.step, handle.what)
+            patience_s = _PATIENCE_S / 2
+
+    def _over(self, handle: Handle, patience_s: float) -> bool:
+        if self._stamped:
+            return handle.stamped.wait(patience_s)
+        pause_s, until_s = 20e-6, time.monotonic() + patience_s
+        while not handle.done.is_completed():
+            if time.monotonic() > until_s:
+                return False
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, 1e-3)
+        return True
 
 
 def busy_period(handles: Sequence[Handle]) -> tuple[float, int, int]:

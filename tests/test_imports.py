@@ -20,11 +20,18 @@ NETWORK = {"topologies", "testbed"}
 PARTS = {
     "neutral": {"", "atomic", "datasets", "devices", "devices.", "errors", "runs", "style"},
     "analysis": {
-        "analysis", "canvas", "output", "overview", "plots", "records", "report", "sensing",
-        "stats",
+        "analysis", "canvas", "outages", "output", "overview", "plots", "records", "report",
+        "sensing", "stats", "sweep_output", "sweep_report", "sweep_tables",
     },
-    "rank": {"accelerator", "cluster", "hardware", "rank", "workloads", "workloads."},
-    "harness": {"harness", "manifest", "methods", "mistakes", "precheck", "progress", "scenario"},
+    "rank": {
+        "accelerator", "cluster", "flops", "hardware", "measure", "networks", "networks.", "rank",
+        "workloads", "workloads.",
+    },
+    "harness": {
+        "engine", "estimate", "harness", "identity", "manifest", "methods", "mistakes",
+        "overrides", "precheck", "profiles", "progress", "reproduce", "scenario", "store", "sweep",
+        "sweepfile", "yamlfile",
+    },
     "shell": {"__main__", "commands."},
 }  # fmt: skip
 # part: (parts of experiments it may import, other modules it must not import)

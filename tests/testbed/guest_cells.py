@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.backends import start
+from testbed.guest import Guest, GuestFiles
 from testbed.kernel import build
 from testbed.launcher import CellRun, GuestCell
 from topologies import build as build_topology
@@ -59,3 +60,30 @@ def ended(run: CellRun, timeout_s: float = 600.0) -> dict[str, Any]:
 def records(folder: Path, name: str) -> list[dict[str, Any]]:
     """Return the lines of one of a cell's record files."""
     return [json.loads(line) for line in (folder / name).read_text().splitlines()]
+
+
+def run_program(folder: Path, module: str, timeout_s: float = 300.0, **plan: Any) -> Any:
+    """Run a program of this folder's programs as a guest's only one; return its result.
+
+    It finds `plan` in ``/cell/plan.json`` and leaves ``/cell/result.json``.
+    """
+    folder.mkdir(parents=True)
+    (folder / "plan.json").write_text(json.dumps(plan))
+    guest = Guest(
+        build.ensure(),
+        GuestFiles(folder),
+        memory_mb=2048,
+        seed=plan.get("seed", 1),
+        command=f"/opt/venv/bin/python -m tests.testbed.programs.{module}",
+        cpu=max(os.sched_getaffinity(0)),
+    )
+    deadline = time.monotonic() + timeout_s
+    try:
+        while guest.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.05)
+    finally:
+        guest.kill()
+    path = folder / "result.json"
+    said = (folder / "console.log").read_text(errors="replace")[-3000:]
+    assert path.exists(), said
+    return json.loads(path.read_text())

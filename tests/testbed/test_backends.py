@@ -19,7 +19,7 @@ from experiments.scenario import load
 from testbed.backends import CLOCKS, ChoiceError, choose, refusals
 from testbed.doctor import BackEnd, Lack, diagnose
 from testbed.realwatch import RealLinkWatch
-from testbed.starvation import CpuWatch
+from testbed.starvation import CpuWatch, descendants
 from topologies import build as build_topology
 
 EMULATED = ("guest", "guest-real", "host")
@@ -143,7 +143,7 @@ def _listening(pid: int) -> set[str]:
         lines = Path(f"/proc/net/{table}").read_text().splitlines()[1:]
         inodes |= {f"socket:[{line.split()[9]}]" for line in lines if line.split()[3] == "0A"}
     held = set()
-    for process in CpuWatch(pid)._descendants(pid):
+    for process in descendants(pid):
         try:
             held |= {os.readlink(f) for f in Path(f"/proc/{process}/fd").iterdir()}
         except OSError:

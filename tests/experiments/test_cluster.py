@@ -28,15 +28,7 @@ def nodes(results: Path, *words: str) -> list[subprocess.CompletedProcess]:
     program = ["-m", "experiments.cluster", *words, "--results", str(results)]
     running = [
         subprocess.Popen(
-            [
-                *command,
-                f"--node-rank={n}",
-                "-m",
-                "experiments.cluster",
-                *words,
-                "--results",
-                results,
-            ],
+            [*command, f"--node-rank={n}", *program],
             cwd=ROOT,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

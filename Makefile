@@ -73,7 +73,7 @@ reproduce notebook:
 	@echo "error: make $@ is not built yet" >&2; exit 1
 
 .PHONY: bench
-bench: setup ## speed of the codecs, and where the start of a cell spends its time
+bench: setup ## speed of the codecs, the start of a cell, what a guest costs
 	@$(AS_USER) $(PY) -m netsenseml bench $(ARGS)
 	@$(AS_USER) $(PY) -m experiments bench $(ARGS)
 

@@ -3,8 +3,10 @@
 A netem with a rate is a first-in-first-out queue by itself. For any other queue, and for frames
 that overtake each other, the direction is three qdiscs in a row on one device: a netem without
 a rate delays (and loses, reorders …), below it a token bucket of a single frame sets the rate,
-and below that the queue. The delay comes before the queue then; the sum is the same. A frame
-that finds the bucket full leaves at once, where a netem would hold it for its own length.
+and below that the queue: the bucket's own, or another. The delay comes before the queue then;
+the sum is the same. Frames get their time when they leave, not when they come, so that a change
+of the rate acts on those that wait. A frame that finds the bucket full leaves at once, where a
+netem would hold it for its own length.
 """
 
 from __future__ import annotations

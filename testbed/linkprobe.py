@@ -194,7 +194,7 @@ class Prober:
         most = max(_PROBE_FRAMES, _MOST_FRAMES // directions)
         if is_split(direction.shape):
             room = direction.queue_bytes // FRAME_BYTES
-            if direction.shape.aqm != "pfifo":
+            if direction.shape.aqm not in ("pfifo", "bfifo"):
                 return max(2, min(_PROBE_FRAMES, room // 6))
             return min(most, room + 8)
         return min(most, queue_limit(direction.shape, direction.queue_bytes) + 8)

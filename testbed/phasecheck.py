@@ -152,9 +152,11 @@ def _queue(direction: Direction, probe: LinkProbe, where: str) -> list[Deviation
     exact = not (
         shape.mean_loss_pct or shape.duplicate_pct or shape.corrupt_pct or shape.jitter_ms
     )
-    if probe.queue_frames is None or not exact or is_split(shape):
+    if probe.queue_frames is None or not exact or (is_split(shape) and shape.aqm != "bfifo"):
         return []
     asked = queue_limit(shape, direction.queue_bytes)
+    if is_split(shape):
+        asked = direction.queue_bytes // FRAME_BYTES
     off = abs(probe.queue_frames - asked)
     if off > max(1, 0.01 * asked):
         text = f"queue (frames, with those under way) asked {asked}, got {probe.queue_frames}"

@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 FRAME_BYTES = 1514  # a full Ethernet frame at MTU 1500, as the queue counts it
-AQMS = ("pfifo", "red", "fq_codel")
+AQMS = ("pfifo", "bfifo", "red", "fq_codel")
 
 
 @dataclass(frozen=True)
@@ -151,9 +151,11 @@ class Shape:
         Bursty instead of independent loss.
     queue : Queue
         Depth of the queue in front of the rate limit; 1 BDP unless said otherwise.
-    aqm : {"pfifo", "red", "fq_codel"}
-        How the queue is managed: first in, first out and full is full; random early detection
-        between a sixth and a half of its depth; or fair queueing with controlled delay.
+    aqm : {"pfifo", "bfifo", "red", "fq_codel"}
+        How the queue is managed: first in, first out and full is full; the same in bytes, for
+        rates that change: what is queued leaves at the rate of now, not at that of when it came;
+        random early detection between a sixth and a half of its depth; or fair queueing with
+        controlled delay.
     ecn : bool
         Whether a managed queue marks frames instead of dropping them; hosts then speak ECN.
     """
@@ -187,7 +189,7 @@ class Shape:
         if not isinstance(self.queue, Queue):
             raise SpecError("queue", "expected one of bytes, packets, bdp")
         choice("aqm", self.aqm, AQMS)
-        if boolean("ecn", self.ecn) and self.aqm == "pfifo":
+        if boolean("ecn", self.ecn) and self.aqm in ("pfifo", "bfifo"):
             raise SpecError("ecn", "expected an aqm that marks: red or fq_codel")
 
     @property

@@ -22,6 +22,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     "overtaking": {"reorder_pct": 5, "delay_ms": 10},
     "jittery": {"jitter_ms": 2, "delay_ms": 10},
     "unordered": {"jitter_ms": 2, "delay_ms": 10, "jitter_keeps_order": False},
+    "bytes": {"aqm": "bfifo", "queue": {"bytes": 100_000}},
     "red": {"aqm": "red", "ecn": True, "queue": {"bytes": 400_000}},
     "fq_codel": {"aqm": "fq_codel", "queue": {"bytes": 400_000}},
     "uneven": {"rate_mbps": 20, "reverse": {"rate_mbps": 2, "delay_ms": 5}},
@@ -33,7 +34,7 @@ CHANGES = [{"rate_mbps": 25.0}, {"delay_ms": 7.5}, {"rate_mbps": 400.0, "loss_pc
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What links of every kind did in one guest."""
     folder = tmp_path_factory.mktemp("links") / "all"
-    parts = ["shaped", "planted", "forgotten", "changing"]
+    parts = ["shaped", "planted", "forgotten", "changing", "speeding"]
     return run_program(folder, "properties", parts=parts, shapes=SHAPES, changes=CHANGES)
 
 
@@ -42,6 +43,12 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def test_a_link_does_what_it_is_asked(found: dict[str, Any], name: str, way: str) -> None:
     result = found["shaped"][f"{name} {way}"]
     assert result["wrong"] == [], result["probe"]
+
+
+def test_what_waits_leaves_at_the_new_rate(found: dict[str, Any]) -> None:
+    # 40 frames at 1 Mbit/s take 485 ms; after 100 ms, and the frame of 12 ms under way, it is 100
+    assert found["speeding"]["bfifo"] == pytest.approx(113, abs=4)
+    assert found["speeding"]["pfifo"] == pytest.approx(485, abs=2)
 
 
 def test_a_link_changes_in_place_to_what_it_is_asked(found: dict[str, Any]) -> None:

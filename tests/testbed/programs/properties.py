@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from dataclasses import asdict
 from typing import Any
 
@@ -100,9 +102,33 @@ def changing(plan: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+def speeding(plan: dict[str, Any]) -> dict[str, Any]:
+    """Return how many ms 40 frames take if the rate rises from 1 to 100 Mbit/s after 100 ms."""
+    found = {}
+    links = {"h1-s0": {"aqm": "bfifo"}}
+    with bench(
+        2, builder="star", rate_mbps=1, delay_ms=1, queue={"bytes": 100_000}, links=links
+    ) as made:
+        for name, kind in (("s0>h0", "pfifo"), ("s0>h1", "bfifo")):
+            faster = {name: made.shaper.directions[name]}
+
+            def speed_up(name: str = name) -> None:
+                time.sleep(0.1)
+                made.shaper.change([name], {"rate_mbps": 100.0})
+
+            thread = threading.Thread(target=speed_up)
+            thread.start()
+            frames = made.prober._round(faster, {name: [(0.0, 40)]})[name]
+            thread.join()
+            assert len(frames.got) == 40
+            found[kind] = frames.delays_ms()[-1]
+    return found
+
+
 def run(plan: dict[str, Any]) -> dict[str, Any]:
     parts = {
         "shaped": shaped, "planted": planted, "forgotten": forgotten, "changing": changing,
+        "speeding": speeding,
     }  # fmt: skip
     return {name: part(plan) for name, part in parts.items() if name in plan["parts"]}
 

@@ -20,8 +20,9 @@ NETWORK = {"topologies", "testbed"}
 PARTS = {
     "neutral": {"", "atomic", "datasets", "devices", "devices.", "errors", "runs", "style"},
     "analysis": {
-        "analysis", "canvas", "output", "overview", "plots", "records", "report", "sensing",
-        "stats", "sweep_output", "sweep_report", "sweep_tables",
+        "analysis", "breakdown", "canvas", "claims", "crossing", "learning", "output", "overview",
+        "plots", "records", "report", "reproduction", "reproduction_page", "sensing", "stats",
+        "sweep_output", "sweep_report", "sweep_tables",
     },
     "rank": {
         "accelerator", "flops", "measure", "networks", "networks.", "rank", "workloads",

@@ -1,4 +1,4 @@
-"""``python -m experiments run|sweep|list|report|compare|profile|reproduce``.
+"""``python -m experiments run|sweep|list|report|compare|profile|reproduce|notebook``.
 
 Exit 0: all well. 1: a mistake of the user's, one line says which. 2: some cell did not end well.
 """
@@ -12,7 +12,7 @@ from typing import Any
 
 import typer
 
-from .commands import bench, compare, profile, report, reproduce, run, sweep
+from .commands import bench, compare, notebook, profile, report, reproduce, run, sweep
 from .commands import list as list_
 from .errors import UserError
 
@@ -28,6 +28,7 @@ VERBS: dict[str, Callable[..., Any]] = {
     "bench": bench.bench,
     "profile": profile.profile,
     "reproduce": reproduce.reproduce,
+    "notebook": notebook.notebook,
 }
 
 

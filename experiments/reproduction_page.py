@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+import pandas as pd
 
 from .atomic import write_text
 from .breakdown import breakdown
@@ -257,8 +258,8 @@ def write_page(found: Reproduction) -> Path:
     ]
     rows = [
         {"key": f"{r['scenario']}/{r['variation']}/{r['method']}-s{r['seed']}",
-         "status": r["status"], "verdict": r["link_verdict"]}
-        for r in found.tables.summary.fillna("").to_dict("records")
+         "status": r["status"], "verdict": _plain(r["link_verdict"])}
+        for r in found.tables.summary.to_dict("records")
     ]  # fmt: skip
     page = (
         _environment()
@@ -292,6 +293,6 @@ def write_places(found: Reproduction, path: Path) -> Path:
 
 
 def _plain(value: Any) -> str:
-    if value is None or value != value:
+    if value is None or pd.isna(value):
         return ""
     return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -20,9 +20,9 @@ NETWORK = {"topologies", "testbed"}
 PARTS = {
     "neutral": {"", "atomic", "datasets", "devices", "devices.", "errors", "runs", "style"},
     "analysis": {
-        "analysis", "breakdown", "canvas", "claims", "crossing", "learning", "output", "overview",
-        "plots", "records", "report", "reproduction", "reproduction_page", "sensing", "stats",
-        "sweep_output", "sweep_report", "sweep_tables",
+        "analysis", "breakdown", "canvas", "claims", "columns", "crossing", "learning", "output",
+        "overview", "plots", "records", "report", "reproduction", "reproduction_page", "sensing",
+        "stats", "sweep_output", "sweep_report", "sweep_tables", "tidy",
     },
     "rank": {
         "accelerator", "flops", "measure", "networks", "networks.", "rank", "workloads",

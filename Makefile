@@ -5,6 +5,7 @@
 PYTHON ?= python3
 SCENARIO ?=
 RUN ?=
+QUICK ?=
 ARGS ?=
 
 .DEFAULT_GOAL := help
@@ -51,9 +52,10 @@ experiment: python ## SCENARIO=congested: run it, write results/congested/latest
 	@$(MAKE) --no-print-directory setup
 	@$(AS_USER) $(PY) -m experiments run "$$SCENARIO" $(ARGS)
 
-.PHONY: sweep reproduce notebook
+.PHONY: sweep reproduce
 sweep: ## (not built yet) SWEEP=name: many scenarios, resumable
-reproduce: ## (not built yet) the paper's figures
+reproduce: setup ## the paper's figures, docs/reproduction.md (QUICK=1: in brief)
+	@$(AS_USER) $(PY) -m experiments reproduce $(if $(QUICK),--quick) $(ARGS)
 
 .PHONY: report
 report: ## RUN=results/congested/latest: tables, pictures and page of a run again
@@ -62,8 +64,11 @@ report: ## RUN=results/congested/latest: tables, pictures and page of a run agai
 	@$(MAKE) --no-print-directory venv
 	@$(AS_USER) $(PY) -m experiments report "$${RUN:-$$SCENARIO}" $(ARGS)
 
-notebook: ## (not built yet) results/analysis.ipynb, executed
-sweep reproduce notebook:
+.PHONY: notebook
+notebook: venv ## results/analysis.ipynb, executed on the latest results (RUN=… on that run)
+	@$(AS_USER) $(PY) -m experiments notebook $(if $(RUN),"$$RUN") $(ARGS)
+
+sweep:
 	@echo "error: make $@ is not built yet" >&2; exit 1
 
 .PHONY: bench

@@ -7,6 +7,7 @@ batch, whatever stood for the model, so that places and methods compare directly
 from __future__ import annotations
 
 import functools
+import statistics
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,31 +92,40 @@ class Reproduction:
 
     def value(self, place: Place, method: str, column: str) -> float | None:
         """Return a column's value of a method in a place, None where there is no valid cell."""
-        rows = self._at(self.cells, place, method)
-        known = rows[rows["valid"]][column].dropna()
-        return float(known.median()) if len(known) else None
+        known = [row[column] for row in self._by_place.get((*place, method), []) if row["valid"]]
+        known = [value for value in known if pd.notna(value)]
+        return float(statistics.median(known)) if known else None
 
     def state(self, place: Place, method: str) -> str:
         """Return why a method has no value in a place: not part of it, not run, or its status."""
-        entries = [
-            c for c in self.tables.manifest["cells"]
-            if c["axes"]["part"] == "throughput" and c["method"] == method
-            and (c["axes"]["model"], c["axes"]["network"]) == place
-        ]  # fmt: skip
-        if not entries:
+        if (*place, method) not in self._planned:
             return ""
-        rows = self._at(self.cells, place, method)
-        if rows.empty:
+        rows = self._by_place.get((*place, method), [])
+        if not rows:
             return "not run"
-        bad = rows[rows["status"] != "ok"]
-        if len(bad):
-            return str(bad["status"].iloc[0])
-        return "" if rows["valid"].any() else "link not as asked"
+        bad = [str(row["status"]) for row in rows if row["status"] != "ok"]
+        if bad:
+            return bad[0]
+        return "" if any(row["valid"] for row in rows) else "link not as asked"
 
-    @staticmethod
-    def _at(frame: pd.DataFrame, place: Place, method: str) -> pd.DataFrame:
-        rows = (frame["model"] == place[0]) & (frame["network"] == place[1])
-        return frame[rows & (frame["method"] == method)]
+    @functools.cached_property
+    def _by_place(self) -> dict[tuple[str, str, str], list[dict[str, Any]]]:
+        """Rows of `cells` by model, network and method."""
+        found: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+        for row in self.cells.to_dict("records"):
+            found.setdefault((row["model"], row["network"], row["method"]), []).append(
+                {str(key): value for key, value in row.items()}
+            )
+        return found
+
+    @functools.cached_property
+    def _planned(self) -> set[tuple[str, str, str]]:
+        """Every model, network and method of the comparison."""
+        return {
+            (c["axes"]["model"], c["axes"]["network"], c["method"])
+            for c in self.tables.manifest["cells"]
+            if c["axes"]["part"] == "throughput"
+        }
 
     def gain(self, place: Place, over: str) -> float | None:
         """Return how many times the throughput of `over` ours has in a place."""

@@ -69,7 +69,7 @@ def test_a_python_that_is_not_there_is_one_line(bare: Path) -> None:
     assert done.stderr.splitlines()[0].startswith("error: no python9 here")
 
 
-@pytest.mark.parametrize("target", ["sweep", "reproduce", "notebook"])
+@pytest.mark.parametrize("target", ["sweep"])
 def test_what_is_not_built_says_so(bare: Path, target: str) -> None:
     done = make(bare, target)
     assert done.returncode != 0

@@ -102,7 +102,7 @@ def test_the_document_holds_every_claim(whole: Reproduction, tmp_path: Path) -> 
     for claim in claims(whole):
         assert f"| {claim.claim} | {claim.wanted} | {claim.ours} |" in text
     assert "**An estimate.** 3 x 2 x MAC" in text
-    tables = re.findall(r"^\|.*\|\n\|[ -|]+\|\n", text, re.MULTILINE)
+    tables = re.findall(r"^\|.*\|\n\|[-| ]+\|\n", text, re.MULTILINE)
     assert len(tables) == 5
     assert "None" not in text
 

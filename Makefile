@@ -4,6 +4,7 @@
 
 PYTHON ?= python3
 SCENARIO ?=
+SWEEP ?=
 RUN ?=
 QUICK ?=
 ARGS ?=
@@ -12,7 +13,7 @@ ARGS ?=
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-builtin-rules
 PY := .venv/bin/python
-export SCENARIO RUN # by the environment, so that no name can end the shell's quotes
+export SCENARIO SWEEP RUN # by the environment, so that no name can end the shell's quotes
 
 # Under sudo, root is for apt-get only: all else runs as the user who called it, and all files
 # are theirs.
@@ -52,8 +53,13 @@ experiment: python ## SCENARIO=congested: run it, write results/congested/latest
 	@$(MAKE) --no-print-directory setup
 	@$(AS_USER) $(PY) -m experiments run "$$SCENARIO" $(ARGS)
 
-.PHONY: sweep reproduce
-sweep: ## (not built yet) SWEEP=name: many scenarios, resumable
+.PHONY: sweep
+sweep: python ## SWEEP=quick: many variations; runs what is missing, goes on where it was stopped
+	@$(PYTHON) -m experiments.precheck --sweep "$$SWEEP"
+	@$(MAKE) --no-print-directory setup
+	@$(AS_USER) $(PY) -m experiments sweep "$$SWEEP" $(ARGS)
+
+.PHONY: reproduce
 reproduce: setup ## the paper's figures, docs/reproduction.md (QUICK=1: in brief)
 	@$(AS_USER) $(PY) -m experiments reproduce $(if $(QUICK),--quick) $(ARGS)
 
@@ -67,9 +73,6 @@ report: ## RUN=results/congested/latest: tables, pictures and page of a run agai
 .PHONY: notebook
 notebook: venv ## results/analysis.ipynb, executed on the latest results (RUN=… on that run)
 	@$(AS_USER) $(PY) -m experiments notebook $(if $(RUN),"$$RUN") $(ARGS)
-
-sweep:
-	@echo "error: make $@ is not built yet" >&2; exit 1
 
 .PHONY: bench
 bench: setup ## speed of the codecs, and where the start of a cell spends its time

@@ -12,7 +12,17 @@ from typing import Any
 
 import typer
 
-from .commands import bench, compare, notebook, profile, report, reproduce, run, sweep
+from .commands import (
+    bench,
+    compare,
+    notebook,
+    plan,
+    profile,
+    report,
+    reproduce,
+    run,
+    sweep,
+)
 from .commands import list as list_
 from .errors import UserError
 
@@ -29,6 +39,7 @@ VERBS: dict[str, Callable[..., Any]] = {
     "profile": profile.profile,
     "reproduce": reproduce.reproduce,
     "notebook": notebook.notebook,
+    "plan": plan.plan,
 }
 
 

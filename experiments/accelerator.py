@@ -1,7 +1,8 @@
 """A virtual accelerator: charges the time a modelled GPU takes, on the clock of the guest.
 
 On a virtual clock the processor's own work takes no time, so a step takes exactly what is
-charged here and what the network makes it wait. On a real clock nothing is charged.
+charged here and what the network makes it wait. On a real clock `experiments.hardware` takes
+its place.
 """
 
 from __future__ import annotations
@@ -87,6 +88,7 @@ class Accelerator:
     def __init__(
         self, profile: DeviceProfile | None, total_numel: int, extra_s: float = 0.0
     ) -> None:
+        self.device = "cpu"  # where the tensors are
         self.profile = profile
         self.compute_s = 0.0
         self._total_numel = total_numel
@@ -124,6 +126,9 @@ class Accelerator:
             self._ready_numel += numel
             after = self.profile.backward_share(self._ready_numel / self._total_numel)
             self._compute(self.profile.backward_s * (after - before))
+
+    def communicated(self) -> None:
+        """Take no notice: what communication took shows on the clock."""
 
     def optimizer(self) -> None:
         """Charge the optimizer's step."""

@@ -1,9 +1,9 @@
 """Where cells run, behind one small interface, and the loop that keeps it busy.
 
 An engine is given a cell's folder and what the cell is told, and says what became of it. The
-local one boots a guest per cell. One that places cells on other machines has the same three
-verbs: it copies ``cell.json`` there and the finished folder back, for nothing in a cell's folder
-depends on where it ran.
+local one starts a guest per cell, or whatever back end the cell names. One that places cells on
+other machines has the same three verbs: it copies ``cell.json`` there and the finished folder
+back, for nothing in a cell's folder depends on where it ran.
 """
 
 from __future__ import annotations
@@ -15,13 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from testbed.launcher import GuestCell
+from testbed.backends import start
+from testbed.launcher import CellRun
 
 from .progress import Progress
 
 __all__ = ["Engine", "Job", "LocalEngine", "Placed", "Task", "place"]
 
 _POLL_S = 0.2
+#: what only a guest's boot needs: paths of this machine have no place among records
+_OF_THIS_MACHINE = ("guest.env", "init.sh")
 
 
 class Job(Protocol):
@@ -61,30 +64,52 @@ class Engine(Protocol):
 
 
 class LocalEngine:
-    """Runs each cell in a guest on this machine, spread over its processors.
+    """Runs each cell on this machine, on the back end that it names, spread over processors.
 
     Parameters
     ----------
     kernel
-        The guest kernel.
+        The kernel of guests on a virtual clock; None if no cell needs it.
     slots
-        Guests at the same time; None for one per processor.
+        Cells at the same time; None for one per processor.
     """
 
-    def __init__(self, kernel: Path, slots: int | None = None) -> None:
+    def __init__(self, kernel: Path | None, slots: int | None = None) -> None:
         self._kernel = kernel
         self._cpus = sorted(os.sched_getaffinity(0))
-        self._jobs: list[GuestCell] = []
+        self._jobs: list[_LocalJob] = []
         self.slots = slots or len(self._cpus)
 
-    def submit(self, folder: Path, spec: dict[str, Any]) -> GuestCell:
-        """Boot a guest on the processor with the fewest."""
-        self._jobs = [job for job in self._jobs if job.running()]
-        taken = [job.cpu for job in self._jobs]
+    def submit(self, folder: Path, spec: dict[str, Any]) -> Job:
+        """Start the cell on the processor with the fewest."""
+        self._jobs = [job for job in self._jobs if not job.ended]
+        taken = [job.run.cpu for job in self._jobs]
         cpu = min(self._cpus, key=taken.count)
-        job = GuestCell(self._kernel, folder, spec, cpu=cpu)
+        back_end = spec.get("backend", "guest")
+        job = _LocalJob(start(back_end, folder, spec, kernel=self._kernel, cpu=cpu))
         self._jobs.append(job)
         return job
+
+
+@dataclass
+class _LocalJob:
+    run: CellRun
+    ended: bool = False
+
+    def steps(self) -> int:
+        return self.run.steps()
+
+    def poll(self) -> dict[str, Any] | None:
+        outcome = self.run.poll()
+        if outcome is not None:
+            self.ended = True
+            for name in _OF_THIS_MACHINE:
+                (self.run.folder / name).unlink(missing_ok=True)
+        return outcome
+
+    def kill(self) -> None:
+        self.ended = True
+        self.run.kill()
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from testbed.backends import Choice, ChoiceError, choose
 from testbed.bench import time_start
+from testbed.doctor import BackEnd
 from testbed.kernel import build as kernel_build
 
 from . import datasets
 from .engine import LocalEngine, Task, place
 from .errors import UserError
+from .identity import PROGRAM
+from .manifest import cell_facts, update
 from .profiles import load_profile, needed_mb
 from .progress import Progress
 from .scenario import Cell, Scenario, nearest
@@ -29,15 +33,19 @@ __all__ = [
     "CellResult",
     "cell_spec",
     "check_options",
+    "choose_backend",
     "ensure_kernel",
     "resolve_cell",
     "run_cells",
+    "run_resolved",
     "run_scenario",
     "start_seconds",
 ]
 
 TASKS = Path(__file__).with_name("workloads")
 WARMUP_STEPS = 3
+#: what ``workload.device`` names beside the profiles: the processor or GPU that is there
+REAL_DEVICES = ("cpu", "cuda")
 
 
 @dataclass(frozen=True)
@@ -67,11 +75,14 @@ def resolve_cell(scenario: Scenario, cell: Cell) -> dict[str, Any]:
 def cell_spec(resolved: dict[str, Any], cell: Cell) -> dict[str, Any]:
     """Return all that the guest is told of a cell of a resolved scenario."""
     work, virtual = resolved["workload"], resolved["clock"] == "virtual"
-    device, scale = load_profile(work["device"])
-    parameters = device.pop("parameters", None)
+    device: dict[str, Any] = {}
+    scale, parameters = 1.0, None
+    if work["device"] not in REAL_DEVICES:
+        device, scale = load_profile(work["device"])
+        parameters = device.pop("parameters", None)
     _named(TASKS, ".py", "workload.task", work["task"].replace("-", "_"))
     return {
-        "program": "experiments.rank",
+        "program": PROGRAM,
         "scenario": resolved["name"],
         "label": cell.label,
         "method": cell.method,
@@ -161,16 +172,58 @@ def run_scenario(
     UserError
         Before anything is started, if something it needs is missing.
     """
-    if scenario.clock != "virtual":
-        raise UserError("clock: expected virtual; the real clock needs another back end")
-    specs = [(run_dir / "cells" / c.key, resolve_cell(scenario, c)) for c in scenario.cells()]
-    datasets.check(scenario.workload.task)
-    check_options((arm.name, arm.options) for arm in scenario.arms)
-    return run_cells(specs, jobs=jobs, progress=progress)
+    return run_resolved(scenario.resolved(), run_dir, jobs=jobs, progress=progress)
+
+
+def run_resolved(
+    resolved: dict[str, Any], run_dir: Path, *, jobs: int, progress: Progress
+) -> list[CellResult]:
+    """Do what `run_scenario` does with a scenario that was resolved before."""
+    cells = [
+        Cell(arm["label"], arm["name"], arm["options"], seed)
+        for arm in resolved["methods"]
+        for seed in resolved["seeds"]
+    ]
+    specs = [(run_dir / "cells" / cell.key, cell_spec(resolved, cell)) for cell in cells]
+    backend = choose_backend(resolved, specs[0][1])
+    datasets.check(resolved["workload"]["task"])
+    check_options((cell.method, cell.options) for cell in cells)
+    update(run_dir, backend=backend.name, backend_why=backend.why)
+    results = run_cells(specs, backend=backend.name, jobs=jobs, progress=progress)
+    facts = {r.key: cell_facts(run_dir / "cells" / r.key, r.wall_s) for r in results}
+    update(run_dir, cells=facts)
+    return results
+
+
+def choose_backend(
+    resolved: dict[str, Any], spec: dict[str, Any], back_ends: list[BackEnd] | None = None
+) -> Choice:
+    """Return the back end for a scenario; a `UserError` says why there is none.
+
+    Parameters
+    ----------
+    resolved, spec
+        The scenario, and what one of its cells is told.
+    back_ends
+        The doctor's findings; asked for if not given.
+    """
+    if resolved["backend"] == "cluster":
+        raise UserError(
+            "backend: a cluster is started from its machines: torchrun --nnodes=N"
+            f" --nproc-per-node=M … -m experiments.cluster {resolved['name']}"
+        )
+    try:
+        return choose(resolved["backend"], resolved["clock"], spec, back_ends)
+    except ChoiceError as error:
+        raise UserError(str(error)) from None
 
 
 def run_cells(
-    specs: list[tuple[Path, dict[str, Any]]], *, jobs: int, progress: Progress
+    specs: list[tuple[Path, dict[str, Any]]],
+    *,
+    backend: str = "guest",
+    jobs: int,
+    progress: Progress,
 ) -> list[CellResult]:
     """Run cells, each in its folder and in a guest of its own, at most `jobs` at a time.
 
@@ -178,9 +231,12 @@ def run_cells(
     ----------
     specs
         Folders, not there yet and named by the cells' keys, and what `resolve_cell` made.
+    backend
+        The back end that all of them run on.
     """
-    engine = LocalEngine(ensure_kernel(progress), jobs)
-    tasks = [Task(folder.name, folder, spec) for folder, spec in specs]
+    kernel = ensure_kernel(progress) if backend == "guest" else None
+    engine = LocalEngine(kernel, jobs)
+    tasks = [Task(folder.name, folder, {**spec, "backend": backend}) for folder, spec in specs]
     results: dict[Path, CellResult] = {}
     for placed in place(engine, tasks, progress):
         if placed.outcome is not None:

@@ -20,8 +20,9 @@ from testbed.kernel import build as kernel_build
 
 from .errors import UserError
 
-__all__ = ["RECORDS_SCHEMA", "Identities", "code_files", "versions"]
+__all__ = ["PROGRAM", "RECORDS_SCHEMA", "Identities", "code_files", "guest_kernel", "versions"]
 
+PROGRAM = "experiments.rank"  # what ranks run
 RECORDS_SCHEMA = 1  # of the raw records; a change makes every cell a new one
 ROOT = Path(__file__).parent.parent
 _ROOMS = ("netsenseml", "topologies", "testbed", "experiments")
@@ -29,7 +30,7 @@ _ROOMS = ("netsenseml", "topologies", "testbed", "experiments")
 _WHOLE = ("netsenseml", "topologies")
 _SUFFIXES = (".py", ".cpp")
 #: besides the program and its task: the guest's first process, and what starts the guest
-_ENTRIES = ("testbed.cell", "testbed.launcher")
+_ENTRIES = ("testbed.first", "testbed.launcher")
 _OTHERS = ("testbed/init.sh",)
 _LIBRARIES = ("torch", "numpy", "mininet")
 
@@ -43,6 +44,14 @@ def versions() -> dict[str, str | None]:
         except importlib.metadata.PackageNotFoundError:
             found[name] = None
     return found
+
+
+def guest_kernel() -> str | None:
+    """Return the hash of the guest kernel's source, patches and options; None without source."""
+    try:
+        return kernel_build.kernel_path().parent.name
+    except kernel_build.KernelError:
+        return None
 
 
 def _file_of(module: str) -> Path | None:

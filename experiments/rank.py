@@ -22,6 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 import netsenseml
 
 from .accelerator import Accelerator, DeviceProfile
+from .hardware import Hardware, nccl_environment, process_group_backend
 
 __all__ = ["prepare", "run"]
 
@@ -41,6 +42,11 @@ _RECORDED = (
     "reason",
     "nonfinite",
 )
+
+
+def _device(spec: dict[str, Any]) -> str:
+    """Return where tensors live: profiles are charged on the processor."""
+    return "cuda" if spec["workload"]["device"] == "cuda" else "cpu"
 
 
 def _task(spec: dict[str, Any]) -> Any:
@@ -89,7 +95,7 @@ def _digest(model: nn.Module) -> str:
     """Hash the parameters bit by bit: replicas that agree have the same."""
     digest = hashlib.sha256()
     for parameter in model.parameters():
-        digest.update(parameter.detach().contiguous().numpy().tobytes())
+        digest.update(parameter.detach().cpu().contiguous().numpy().tobytes())
     return digest.hexdigest()[:16]
 
 
@@ -119,12 +125,16 @@ class _Trainer:
         torch.manual_seed(spec["seed"])
         model = self.task.build_model()
         numel = sum(p.numel() for p in model.parameters())
-        profile = DeviceProfile(**spec["device"]) if spec["device"] else None
         slow = self.work["straggler"] or {}
         extra_s = slow["extra_ms"] / 1e3 if slow.get("rank") == where.rank else 0.0
-        self.accelerator = Accelerator(profile, numel, extra_s)
+        self.accelerator = (
+            Accelerator(DeviceProfile(**spec["device"]), numel, extra_s)
+            if spec["clock"] == "virtual"
+            else Hardware(_device(spec), where.rank, extra_s)
+        )
+        self.device = self.accelerator.device
         self.ddp = DistributedDataParallel(
-            model,
+            model.to(self.device),
             gradient_as_bucket_view=True,
             bucket_cap_mb=spec["bucket_cap_mb"],
             # running statistics are no gradients: each rank keeps its own, under every method
@@ -165,12 +175,13 @@ class _Trainer:
         start_s = self.now_s()
         index = self.order.next()
         self.accelerator.forward()
-        output = self.ddp(self.task.inputs(self.data.train_x[index]))
-        loss = self.task.loss(output, self.data.train_y[index])
+        output = self.ddp(self.task.inputs(self.data.train_x[index].to(self.device)))
+        loss = self.task.loss(output, self.data.train_y[index].to(self.device))
         self.optimizer.zero_grad(set_to_none=False)
         loss.backward()
         record = self.state.finish_step()
         assert record is not None
+        self.accelerator.communicated()
         self.optimizer.step()
         self.schedule.step()
         self.accelerator.optimizer()
@@ -209,7 +220,7 @@ class _Trainer:
         self.ddp.module.eval()
         with torch.no_grad():
             for at in range(0, len(x), 500):
-                output = self.ddp.module(self.task.inputs(x[at : at + 500]))
+                output = self.ddp.module(self.task.inputs(x[at : at + 500].to(self.device))).cpu()
                 target = y[at : at + 500][: len(output)]
                 hits += float((output.argmax(1) == target).sum())
                 loss += float(self.task.loss(output, target)) * target.numel()
@@ -294,19 +305,8 @@ def run(spec: dict[str, Any], data: Any, where: Any) -> None:
     where
         The testbed's context: rank, world size, addresses, and how to report.
     """
-    os.environ |= {"MASTER_ADDR": where.master_address, "MASTER_PORT": str(where.master_port)}
-    try:
-        dist.init_process_group(
-            "gloo",
-            init_method=f"tcp://{where.master_address}:{where.master_port}",
-            rank=where.rank,
-            world_size=where.world_size,
-            timeout=timedelta(seconds=spec["stall_s"]),
-        )
-    except Exception as error:
-        raise RuntimeError(
-            f"no rendezvous at {where.master_address}:{where.master_port}: {error}"
-        ) from error
+    if not dist.is_initialized():  # a cluster's ranks have met before their first cell
+        _meet(spec, where)
     trainer = _Trainer(spec, data, where)
     status = trainer.train()
     where.result(
@@ -317,3 +317,22 @@ def run(spec: dict[str, Any], data: Any, where: Any) -> None:
         parameters=sum(p.numel() for p in trainer.ddp.parameters()),
         reason="the loss is no longer finite" if status == "diverged" else None,
     )
+
+
+def _meet(spec: dict[str, Any], where: Any) -> None:
+    """Form the process group of all ranks."""
+    os.environ |= {"MASTER_ADDR": where.master_address, "MASTER_PORT": str(where.master_port)}
+    if _device(spec) == "cuda":
+        os.environ |= nccl_environment(where.interface, f"rank{where.rank}")
+    try:
+        dist.init_process_group(
+            process_group_backend(_device(spec)),
+            init_method=f"tcp://{where.master_address}:{where.master_port}",
+            rank=where.rank,
+            world_size=where.world_size,
+            timeout=timedelta(seconds=spec["stall_s"]),
+        )
+    except Exception as error:
+        raise RuntimeError(
+            f"no rendezvous at {where.master_address}:{where.master_port}: {error}"
+        ) from error

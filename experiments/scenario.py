@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
+from testbed.backends import CLOCKS
 from topologies import Fault, Flow, LinkEvent, SpecError, Topology
 from topologies import build as build_topology
 from topologies.checks import nearest
@@ -32,12 +33,14 @@ from .yamlfile import read_mapping
 
 __all__ = [
     "SCENARIOS",
+    "SCHEMA",
     "Cell",
     "Method",
     "Scenario",
     "Workload",
     "check",
     "default_label",
+    "digest_of",
     "load",
     "names",
     "path_of",
@@ -148,8 +151,10 @@ class Scenario(_Strict):
     world_size : int
         Ranks.
     clock : {"virtual", "real"}
-    topology : dict
-        For `topologies.build`.
+    backend : {"auto", "guest", "guest-real", "host", "cluster"}
+        What the network is made of; see `testbed.backends`.
+    topology : dict, optional
+        For `topologies.build`; a cluster has its own.
     events, traffic : list of dict
         For `topologies.expand_events` and `topologies.expand_traffic`.
     workload : Workload
@@ -166,7 +171,8 @@ class Scenario(_Strict):
     description: Annotated[str, Field(min_length=1, max_length=200)]
     world_size: Annotated[int, Field(strict=True, ge=2, le=1024)]
     clock: Literal["virtual", "real"] = "virtual"
-    topology: dict[str, Any]
+    backend: Literal["auto", "guest", "guest-real", "host", "cluster"] = "auto"
+    topology: dict[str, Any] | None = None
     events: list[dict[str, Any]] = []
     traffic: list[dict[str, Any]] = []
     workload: Workload
@@ -195,11 +201,14 @@ class Scenario(_Strict):
     @functools.cached_property
     def network(self) -> Topology:
         """The topology, built."""
-        return _keyed("topology", lambda: build_topology(self.topology, self.world_size))
+        asked = self.topology
+        return _keyed("topology", lambda: build_topology(asked, self.world_size))
 
     @functools.cached_property
     def changes(self) -> tuple[LinkEvent | Fault, ...]:
         """Every change of the network, sorted by time."""
+        if self.topology is None:
+            return ()
         folder = self._file.parent
         expand = functools.partial(expand_events, self.events, self.network, self.end_s, folder)
         return tuple(_keyed("events", expand))
@@ -207,6 +216,8 @@ class Scenario(_Strict):
     @functools.cached_property
     def flows(self) -> tuple[Flow, ...]:
         """Every flow of cross traffic, sorted by start."""
+        if self.topology is None:
+            return ()
         expand = functools.partial(expand_traffic, self.traffic, self.network, self.end_s)
         return tuple(_keyed("traffic", expand))
 
@@ -230,7 +241,7 @@ class Scenario(_Strict):
         data |= {
             "schema": SCHEMA,
             "name": self.name,
-            "topology": self.network.to_dict(),
+            "topology": None if self.topology is None else self.network.to_dict(),
             "events": [event.to_dict() for event in self.changes],
             "traffic": [flow.to_dict() for flow in self.flows],
             "methods": [arm.model_dump(mode="json") for arm in self.arms],
@@ -240,8 +251,7 @@ class Scenario(_Strict):
 
     def digest(self) -> str:
         """Return the SHA-256 of `resolved`, in hexadecimal."""
-        text = json.dumps(self.resolved(), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()
+        return digest_of(self.resolved())
 
     def narrowed(
         self,
@@ -267,6 +277,12 @@ class Scenario(_Strict):
             data["workload"]["eval_every"] = min(every, steps) if every else None
             data["timeout_s"] = self.end_s  # events keep their place
         return check(data, self.name, self._file)
+
+
+def digest_of(resolved: dict[str, Any]) -> str:
+    """Return the SHA-256 of a resolved scenario, in hexadecimal."""
+    text = json.dumps(resolved, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def default_label(arm: Method) -> str:
@@ -337,6 +353,7 @@ def check(data: dict[str, Any], name: str, file: Path = Path("scenario")) -> Sce
         scenario = Scenario.model_validate(data)
         scenario._name = name
         scenario._file = file
+        _check_backend(scenario)
         _check_methods(scenario)
         _check_straggler(scenario)
         scenario.resolved()
@@ -345,6 +362,21 @@ def check(data: dict[str, Any], name: str, file: Path = Path("scenario")) -> Sce
     except SpecError as error:
         raise UserError(f"{short(file)}: {error}") from None
     return scenario
+
+
+def _check_backend(scenario: Scenario) -> None:
+    """Refuse a back end that has another clock, and a network that no cluster would get."""
+    if scenario.backend != "auto" and CLOCKS[scenario.backend] != scenario.clock:
+        raise SpecError(
+            "clock", f"expected {CLOCKS[scenario.backend]} with backend: {scenario.backend}"
+        )
+    if scenario.backend != "cluster":
+        if scenario.topology is None:
+            raise SpecError("topology", "is missing")
+        return
+    for key in ("topology", "events", "traffic"):
+        if getattr(scenario, key):
+            raise SpecError(key, "means nothing with backend: cluster, which emulates no network")
 
 
 def _check_straggler(scenario: Scenario) -> None:

@@ -2,8 +2,8 @@
 
 From Python::
 
-    from experiments import sweep, sweepfile
-    result = sweep.run_sweep(sweepfile.load("rates"), Path("results/sweeps/rates"))
+    from experiments import sweep
+    result = sweep.run_sweep(sweep.load("rates"), Path("results/sweeps/rates"))
 
 or with a `Sweep` made in code. The tables are made by `experiments.sweep_tables`.
 """
@@ -17,22 +17,31 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from testbed.doctor import diagnose
+
 from . import datasets
 from .engine import Engine, LocalEngine, Task, place
 from .errors import UserError
 from .estimate import TimeLeft, measured_on
-from .harness import cell_spec, check_options, ensure_kernel
-from .identity import Identities
+from .harness import cell_spec, check_options, choose_backend, ensure_kernel
+from .identity import Identities, code_files
 from .manifest import environment, machine, now_utc, update
 from .progress import Progress
 from .runs import RESULTS
 from .store import CellStore
-from .sweepfile import Sweep, Variation
-from .sweepfile import load as load_sweepfile
+from .sweepfile import Sweep, Variation, load
 
-__all__ = ["PlannedCell", "Sweep", "SweepResult", "Variation", "folder_of", "plan", "run_sweep"]
-
-load = load_sweepfile
+__all__ = [
+    "PlannedCell",
+    "Sweep",
+    "SweepResult",
+    "Variation",
+    "folder_of",
+    "load",
+    "plan",
+    "run_planned",
+    "run_sweep",
+]
 
 
 @dataclass(frozen=True)
@@ -114,11 +123,15 @@ def plan(
         For options that the library refuses, missing data, or a pattern that matches nothing.
     """
     known = identities or Identities()
+    back_ends = diagnose()
     cells = []
     for variation in sweep.variations:
         resolved = variation.scenario.resolved()
+        backend = ""
         for cell in variation.scenario.cells():
             spec = cell_spec(resolved, cell)
+            backend = backend or choose_backend(resolved, spec, back_ends).name
+            spec["backend"] = backend
             cells.append(PlannedCell(variation, cell.label, cell.seed, spec, known.digest(spec)))
     for task in dict.fromkeys(cell.spec["workload"]["task"] for cell in cells):
         datasets.check(task)
@@ -178,9 +191,28 @@ def run_sweep(
     UserError
         Before anything is started, if something is wrong or the folder is in use.
     """
-    progress = progress or Progress()
     identities = Identities()
     cells = plan(sweep, identities=identities)
+    return run_planned(
+        sweep, cells, identities, folder, jobs=jobs, only=only, fail_fast=fail_fast,
+        engine=engine, progress=progress or Progress(), command=command,
+    )  # fmt: skip
+
+
+def run_planned(
+    sweep: Sweep,
+    cells: list[PlannedCell],
+    identities: Identities,
+    folder: Path,
+    *,
+    jobs: int | None = None,
+    only: str | None = None,
+    fail_fast: bool = False,
+    engine: Engine | None = None,
+    progress: Progress,
+    command: str = "",
+) -> SweepResult:
+    """Do what `run_sweep` does with cells that `plan` has returned."""
     wanted = _only(cells, only)
     store = CellStore(folder)
     result = SweepResult(folder, wanted)
@@ -191,7 +223,9 @@ def run_sweep(
         missing = {c.digest: c for c in reversed(wanted) if not store.done(c.digest)}
         missing = dict(reversed(missing.items()))  # the first of equal cells, in their order
         if missing:
-            engine = engine or LocalEngine(ensure_kernel(progress), jobs)
+            if engine is None:
+                guests = any(c.spec["backend"] == "guest" for c in missing.values())
+                engine = LocalEngine(ensure_kernel(progress) if guests else None, jobs)
             specs = {cell.key: cell.spec for cell in missing.values()}
             before = measured_on(_here(engine), store.provenances())
             progress.planned(TimeLeft(specs, engine.slots, before), len(wanted) - len(missing))
@@ -249,6 +283,7 @@ def _run(
                 started[cell.key] = now_utc()
                 store.note(event="started", cell=cell.digest, key=cell.key)
                 continue
+            _check_code(identities, cell)
             status = placed.outcome["status"]
             provenance = {
                 "identity": identities.of(cell.spec),
@@ -265,6 +300,18 @@ def _run(
             if fail_fast and status != "ok":
                 result.skipped = [c.key for c in cells if c.key not in result.ran]
                 return
+
+
+def _check_code(identities: Identities, cell: PlannedCell) -> None:
+    """Refuse a cell during which the code was edited: it ran neither the old nor the new."""
+    task = (cell.spec["program"], cell.spec["workload"]["task"])
+    planned, now = identities.code(*task), code_files(*task)
+    changed = [name for name in {**planned, **now} if planned.get(name) != now.get(name)]
+    if changed:
+        raise UserError(
+            f"{changed[0]}: was changed while the sweep ran; what ran meanwhile is thrown away,"
+            " start the sweep again"
+        )
 
 
 def _judge(store: CellStore, cells: Iterable[PlannedCell], result: SweepResult) -> None:

@@ -1,4 +1,6 @@
-"""``python -m testbed doctor``. Exit 0: all well. 1: a mistake, or nothing works here.
+"""``python -m testbed doctor|calibrate|shell``.
+
+Exit 0: all well. 1: a mistake, or nothing works here. 2: a network is not what was asked for.
 
 argparse, not typer: the doctor is asked before anything is installed.
 """
@@ -10,7 +12,8 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from . import doctor
+from . import asked, calibrate, doctor
+from .backends import ON_ONE_MACHINE, ChoiceError
 
 __all__ = ["main"]
 
@@ -28,13 +31,29 @@ def build() -> argparse.ArgumentParser:
     verb = verbs.add_parser("doctor", help="what works on this machine, and what mends the rest")
     verb.add_argument("--json", action="store_true", help="print JSON")
     verb.set_defaults(run=lambda options: doctor.main(options.json))
+    for name, function, text in (
+        ("calibrate", calibrate.calibrate, "measure a network: what was asked, what is got"),
+        ("shell", calibrate.shell, "an interactive prompt in a network: h0 ping h1, exit"),
+    ):
+        verb = verbs.add_parser(name, help=text)
+        verb.add_argument("net", nargs="+", metavar="SCENARIO", help=asked.HELP)
+        verb.add_argument(
+            "--backend", choices=["auto", *ON_ONE_MACHINE], help="instead of its own"
+        )
+        verb.set_defaults(run=function)
+        if name == "calibrate":
+            verb.add_argument("--json", action="store_true", help="print JSON")
     return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     options = build().parse_args(arguments)
-    return int(options.run(options))
+    try:
+        return int(options.run(options))
+    except (asked.AskError, ChoiceError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
 
 
 if __name__ == "__main__":

@@ -10,11 +10,22 @@ from typing import Any
 from .doctor import BackEnd, diagnose
 from .launcher import CellRun, GuestCell, HostCell, RealGuestCell
 
-__all__ = ["CLOCKS", "NAMES", "Choice", "ChoiceError", "choose", "refusals", "start"]
+__all__ = [
+    "CLOCKS",
+    "NAMES",
+    "ON_ONE_MACHINE",
+    "Choice",
+    "ChoiceError",
+    "choose",
+    "refusals",
+    "start",
+]
 
 #: Back ends and their clocks; the first that works is what ``auto`` takes
 CLOCKS = {"guest": "virtual", "guest-real": "real", "host": "real", "cluster": "real"}
 NAMES = tuple(CLOCKS)
+#: those that make a network where there is none
+ON_ONE_MACHINE = ("guest", "guest-real", "host")
 #: Debian's and Ubuntu's package ``user-mode-linux``
 REAL_KERNEL = Path("/usr/bin/linux.uml")
 _NETEM_ONLY = {

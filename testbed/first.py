@@ -11,6 +11,7 @@ import importlib
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 import traceback
@@ -26,9 +27,11 @@ from .realwatch import CeilingError
 from .shaping import Shaper
 from .tokens import TokenShaper
 
-__all__ = ["main", "run", "shaper_for"]
+__all__ = ["POWER_OFF", "main", "run", "shaper_for"]
 
-_RB_POWER_OFF = 0x4321FEDC
+#: for reboot(2)
+POWER_OFF = 0x4321FEDC
+_SETTLED_S = 5.0
 
 
 def shaper_for(topology: Topology, ports: dict[str, tuple[str, str]], real: bool) -> Shaper:
@@ -37,6 +40,21 @@ def shaper_for(topology: Topology, ports: dict[str, tuple[str, str]], real: bool
         return Shaper(topology, ports)
     there = probes.qdiscs()
     return TokenShaper(topology, ports, netem=bool(there and there["netem"]))
+
+
+def settle() -> None:
+    """Wait until every bridge forwards: a kernel takes up to a second to see that cables are in.
+
+    On a virtual clock that is at once.
+    """
+    deadline = time.monotonic() + _SETTLED_S
+    while time.monotonic() < deadline:
+        shown = subprocess.run(["ip", "-d", "-j", "link"], capture_output=True, check=True).stdout
+        ports = [link.get("linkinfo", {}) for link in json.loads(shown)]
+        states = [p["info_slave_data"]["state"] for p in ports if "info_slave_data" in p]
+        if all(state == "forwarding" for state in states):
+            return
+        time.sleep(0.05)
 
 
 def run(folder: Path) -> dict[str, Any]:
@@ -51,9 +69,13 @@ def run(folder: Path) -> dict[str, Any]:
         ports = {name: (a.name, b.name) for name, (a, b) in interfaces(net, topology).items()}
         shaper = shaper_for(topology, ports, real)
         cell = Cell(spec, folder, net, shaper)
+        if real:
+            settle()
         cell.measure_machine()
         shaper.apply()
+        cell.record_system()
         cell.probe()
+        cell.record_qdiscs("before")
         if spec["program"] is None:  # a calibration
             return cell.outcome("ok")
         program = importlib.import_module(spec["program"])
@@ -98,7 +120,7 @@ def main() -> None:
         load_modules()
     _conclude(Path("/cell"))
     os.sync()
-    ctypes.CDLL(None).reboot(_RB_POWER_OFF)
+    ctypes.CDLL(None).reboot(POWER_OFF)
 
 
 if __name__ == "__main__":

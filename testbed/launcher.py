@@ -16,13 +16,11 @@ from .cell import write_json
 from .guest import PROJECT, Guest, GuestFiles
 from .starvation import CpuWatch
 
-__all__ = ["CellRun", "GuestCell", "HostCell", "RealGuestCell"]
+__all__ = ["CellRun", "GuestCell", "HostCell", "RealGuestCell", "host_command"]
 
 _BASE_MB = 3072
 _RANK_MB = 384
 _STACKS_WALL_S = 5.0
-#: what only the boot needs; paths of this machine have no place among records
-_OF_THIS_MACHINE = ("guest.env", "init.sh")
 
 
 class CellRun(Protocol):
@@ -143,10 +141,6 @@ class GuestCell(FolderRun):
         self._woken_at: float | None = None
         self._ending = False
 
-    def running(self) -> bool:
-        """Whether the guest still runs."""
-        return self._guest.poll() is None
-
     @property
     def pid(self) -> int:
         """The first process of all that belong to the cell."""
@@ -157,8 +151,6 @@ class GuestCell(FolderRun):
         if self._guest.poll() is None and not self._wake_or_give_up():
             return None
         self._guest.kill()
-        for name in _OF_THIS_MACHINE:
-            (self.folder / name).unlink(missing_ok=True)
         if self._woken_at is not None:
             return self._outcome("timeout", "the guest's clock stood still")
         return self._outcome("failed", f"the guest ended early: {self._last_words()}")
@@ -212,6 +204,13 @@ exec "$@"
 """
 
 
+def host_command() -> list[str]:
+    """Return the command prefix for namespaces that end with this process, however it ends."""
+    command = ["setpriv", "--pdeathsig", "KILL", "unshare", "--net", "--pid", "--mount"]
+    command += ["--ipc", "--uts", "--fork", "--kill-child", "--mount-proc"]
+    return [*command, "sh", "-ec", _CONTAIN, "sh"]
+
+
 class HostCell(FolderRun):
     """A cell in namespaces of the host's own kernel, which end with their first process.
 
@@ -223,9 +222,7 @@ class HostCell(FolderRun):
 
     def __init__(self, folder: Path, spec: dict[str, Any], *, cpu: int | None = None) -> None:
         super().__init__(folder, spec, cpu)
-        command = ["setpriv", "--pdeathsig", "KILL", "unshare", "--net", "--pid", "--mount"]
-        command += ["--ipc", "--uts", "--fork", "--kill-child", "--mount-proc"]
-        command += ["sh", "-ec", _CONTAIN, "sh", sys.executable, "-m", "testbed.first"]
+        command = [*host_command(), sys.executable, "-m", "testbed.first"]
         threads = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         with open(folder / "console.log", "wb") as console:
             self._process = subprocess.Popen(

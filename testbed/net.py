@@ -10,13 +10,15 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from mininet.cli import CLI
 from mininet.link import Intf, Link
-from mininet.log import setLogLevel
+from mininet.log import lg, setLogLevel
 from mininet.net import Mininet
 from mininet.node import Host, Node
 from mininet.nodelib import LinuxBridge
@@ -27,7 +29,7 @@ from topologies.shape import FRAME_BYTES
 
 from .namespaces import entered
 
-__all__ = ["SYSCTLS", "address", "built_net", "interface", "interfaces"]
+__all__ = ["SYSCTLS", "address", "built_net", "interface", "interfaces", "prompt"]
 
 #: Set in each host's network namespace and recorded in the manifest. Buffers hold several
 #: bandwidth-delay products and queues; no connection learns from one before it.
@@ -125,6 +127,10 @@ class Port(Intf):
     def config(self, **params: Any) -> dict:
         """Do nothing one by one."""
         return {}
+
+    def updateIP(self) -> str | None:
+        """Return the address, which `_configure` knows and no command needs to tell."""
+        return self.ip
 
 
 class Bridge(_LateShell, LinuxBridge):
@@ -232,6 +238,7 @@ def _configure(net: Mininet, spec: Topology, segmentation: str) -> None:
     ports = {host.name: net.get(host.name).defaultIntf() for host in spec.hosts}
     for host in spec.hosts:
         port = ports[host.name]
+        port.ip = address(spec, host.name)  # Mininet's command line puts it in for the name
         lines = [
             "link set lo up",
             f"addr add {address(spec, host.name)}/16 dev {port.name}",
@@ -281,3 +288,14 @@ def built_net(spec: Topology, segmentation: str = "auto") -> Iterator[Mininet]:
     finally:
         for node in (*net.hosts, *net.switches):
             node.terminate()
+
+
+def prompt(net: Mininet, script: Path | None = None) -> None:
+    """Let a person look around by Mininet's command line, or run the commands of a file."""
+    setLogLevel("output")
+    lg.handlers[0].setStream(sys.stdout)
+    if script is None:
+        CLI(net)
+        return
+    with open(os.pipe()[0]) as silence:  # Mininet hands its input to what runs in a host
+        CLI(net, stdin=silence, script=str(script))

@@ -25,12 +25,13 @@ PARTS = {
         "stats", "sweep_output", "sweep_report", "sweep_tables", "tidy",
     },
     "rank": {
-        "accelerator", "flops", "measure", "networks", "networks.", "rank", "workloads",
-        "workloads.",
+        "accelerator", "cluster", "flops", "hardware", "measure", "networks", "networks.",
+        "rank", "workloads", "workloads.",
     },
     "harness": {
         "engine", "estimate", "harness", "identity", "manifest", "methods", "mistakes",
-        "overrides", "precheck", "profiles", "progress", "reproduce", "scenario", "store", "sweep",
+        "overrides", "precheck", "profiles", "progress", "repeat", "reproduce", "scenario",
+        "store", "sweep",
         "sweepfile", "yamlfile",
     },
     "shell": {"__main__", "commands."},

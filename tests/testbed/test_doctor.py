@@ -66,7 +66,7 @@ def test_a_missing_program_is_mended_by_one_line(
     (mend,) = mends
     assert mend.startswith("apt-get install ")
     assert {"mininet", "iproute2"} <= set(mend.split())
-    assert "mnexec" in [lack.what for lack in host.lacks]
+    assert "mnexec (hosts)" in [lack.what for lack in host.lacks]
 
 
 def test_too_little_memory_is_a_lack(monkeypatch: pytest.MonkeyPatch) -> None:

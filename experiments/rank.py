@@ -207,7 +207,12 @@ class _Trainer:
         return math.isfinite(value)
 
     def evaluate(self, step: int) -> None:
-        """Count every test image once, shared among the ranks; takes no training time."""
+        """Count every test sample once, shared among the ranks; takes no training time.
+
+        A task without any is not evaluated.
+        """
+        if not len(self.data.test_x):
+            return
         before_s = self.accelerator.clock()
         rank, world = self.where.rank, self.where.world_size
         x, y = self.data.test_x[rank::world], self.data.test_y[rank::world]

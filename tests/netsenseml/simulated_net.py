@@ -141,7 +141,7 @@ class SimulatedRing:
                     decode_s=decoding,
                     exposed_s=exposed,
                     dense_bytes=dense,
-                    main_s=ends[0] - (starts[0] + own),
+                    main_s=NAN if first.kind == "exchange" else ends[0] - (starts[0] + own),
                     main_link_bytes=first_moved,
                     main_rounds=per,
                 )

@@ -3,7 +3,7 @@
 Five things disturb a naive ``bytes / seconds``:
 
 - Waiting for a slow rank lengthens a collective on all ranks but the slow one: of every step the
-  shortest busy period over ranks counts.
+  shortest busy period over ranks counts, with the latency that is left to the late rank.
 - Latency lengthens it by a part that does not depend on size: rounds times the agreement's own
   duration per round, a message of fixed size, as a windowed minimum.
 - Collectives that start one after the other leave the network idle in between, and those that
@@ -31,6 +31,7 @@ CLEAR_SHARE = 0.45  # part of a message's time that latency may take, for the re
 _SIZES = 6  # sizes remembered
 _TIMES = 9  # times remembered of each
 _FIXED = (0.3, 3.0)  # fixed cost of a size, as a multiple of its rounds' latency
+_LATE_ROUNDS = 2  # latencies that an all-gather costs a rank that comes much later than the rest
 _FLOOR = 0.3  # part of a message's time that counts as transfer, however high its fixed cost
 
 
@@ -123,8 +124,15 @@ class LinkSense:
     def _point(self, rows: Sequence[Measurement]) -> list[float] | None:
         """[link bytes, rounds, shortest seconds] of the whole step or its largest collective."""
         first = rows[0]
-        whole = [first.link_bytes, first.rounds, min(row.busy_s for row in rows)]
+        busy = [row.busy_s for row in rows]
+        whole = [first.link_bytes, first.rounds, min(busy)]
         main = [first.main_link_bytes, first.main_rounds, min(row.main_s for row in rows)]
+        gathered = first.main_rounds == len(rows) - 1
+        if gathered and max(busy) - min(busy) > 2 * first.rounds * self.ping_s:
+            # When a late rank joins an all-gather, the others' parts are all waiting at its
+            # neighbour: it needs a round trip to ask and one to forward, and no more.
+            for point in (whole, main):
+                point[1] *= min(1.0, _LATE_ROUNDS / first.main_rounds)
         usable = [p for p in (whole, main) if p[0] > 0 and p[2] > 0 and math.isfinite(p[2])]
         return max(usable, key=self._rate, default=None)
 

@@ -153,7 +153,7 @@ def write_report(tables: RunTables, plots: Sequence[Plot]) -> Path:
     Parameters
     ----------
     tables : RunTables
-        From `experiments.analysis.load` or `remake`.
+        From `experiments.analysis.load_run` or `remake`.
     plots : sequence of Plot
         From `experiments.plots.write_plots`; their SVG files are put into the page.
 

@@ -31,9 +31,9 @@ def compare(
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show how the methods of two runs differ: first run, second run, change."""
-    from ..analysis import load
+    from ..analysis import load_run
 
-    first, second = (load(find_run(run, results), off_links) for run in (run_a, run_b))
+    first, second = (load_run(find_run(run, results), off_links) for run in (run_a, run_b))
     same = [(t.run_dir / "summary.csv").read_bytes() for t in (first, second)]
     data: dict[str, Any] = {
         "runs": [str(first.run_dir), str(second.run_dir)],

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 from fixture_runs import step, write_cell, write_manifest
 
-from experiments.analysis import load, remake
+from experiments.analysis import load_run, remake
 from experiments.outages import job_lines, outage_lines
 from experiments.records import read_cell
 
@@ -88,7 +88,7 @@ def test_the_run_s_notes_tell_what_broke_and_who_trained_beside(tmp_path: Path) 
     write_manifest(tmp_path, ["allreduce"], [0])
     notes = remake(tmp_path).notes["allreduce", 0]
     assert notes == [*outage_lines(found), line]
-    assert load(tmp_path).notes["allreduce", 0] == notes
+    assert load_run(tmp_path).notes["allreduce", 0] == notes
 
 
 @pytest.mark.parametrize("asked", [False, True])

@@ -1,4 +1,4 @@
-"""``python -m experiments run|sweep|list|report|compare``.
+"""``python -m experiments run|sweep|list|report|compare|profile``.
 
 Exit 0: all well. 1: a mistake of the user's, one line says which. 2: some cell did not end well.
 """
@@ -12,7 +12,7 @@ from typing import Any
 
 import typer
 
-from .commands import bench, compare, plan, report, run, sweep
+from .commands import bench, compare, plan, profile, report, run, sweep
 from .commands import list as list_
 from .errors import UserError
 
@@ -27,6 +27,7 @@ VERBS: dict[str, Callable[..., Any]] = {
     "compare": compare.compare,
     "bench": bench.bench,
     "plan": plan.plan,
+    "profile": profile.profile,
 }
 
 

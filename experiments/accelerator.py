@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -26,6 +26,11 @@ class DeviceProfile:
         Seconds per step.
     encode_bytes_per_s, decode_bytes_per_s
         Per codec, bytes of dense fp32 gradient per second; ``default`` for codecs not named.
+    backward_curve
+        Points (share of the gradients that are ready, share of the backward pass that took),
+        rising from (0, 0) to (1, 1); between points it is straight. Last layers are ready first.
+    kind
+        ``measured`` or ``estimate``.
     source, formula, description
         Where the numbers come from: measured on what, or an estimate with its formula.
     """
@@ -38,6 +43,21 @@ class DeviceProfile:
     optimizer_s: float
     encode_bytes_per_s: Mapping[str, float]
     decode_bytes_per_s: Mapping[str, float]
+    backward_curve: Sequence[Sequence[float]] = ((0.0, 0.0), (1.0, 1.0))
+    kind: str = "estimate"
+
+    def backward_share(self, ready: float) -> float:
+        """Return the share of the backward pass after which `ready` of the gradients are."""
+        if ready <= 0:
+            return 0.0  # even where the first gradients take their time
+        before = self.backward_curve[0]
+        for point in self.backward_curve[1:]:
+            if ready <= point[0]:
+                width = point[0] - before[0]
+                part = (ready - before[0]) / width if width else 1.0
+                return before[1] + part * (point[1] - before[1])
+            before = point
+        return 1.0
 
     def codec_s(self, kind: str, codec: str, nbytes: int) -> float:
         """Return the seconds that encoding or decoding `nbytes` of dense gradient takes."""
@@ -72,6 +92,7 @@ class Accelerator:
         self.profile = profile
         self.compute_s = 0.0
         self._total_numel = total_numel
+        self._ready_numel = 0
         self._extra_s = extra_s
 
     def clock(self) -> float:
@@ -94,13 +115,17 @@ class Accelerator:
 
     def forward(self) -> None:
         """Charge the forward pass."""
+        self._ready_numel = 0
         if self.profile:
             self._compute(self.profile.forward_s + self._extra_s)
 
     def backward(self, numel: int) -> None:
         """Charge the part of the backward pass that makes the gradients of one bucket."""
         if self.profile:
-            self._compute(self.profile.backward_s * numel / self._total_numel)
+            before = self.profile.backward_share(self._ready_numel / self._total_numel)
+            self._ready_numel += numel
+            after = self.profile.backward_share(self._ready_numel / self._total_numel)
+            self._compute(self.profile.backward_s * (after - before))
 
     def communicated(self) -> None:
         """Take no notice: what communication took shows on the clock."""

@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from .atomic import write_text, write_with
 from .errors import UserError
+from .outages import job_lines, outage_lines
 from .records import CellRecord, Row, read_manifest, read_run
 from .stats import Estimate, percentile, speedup
 
@@ -110,6 +111,13 @@ _LINK_TYPES = {
     "asked_rate_mbps": pa.float64(),
     "asked_delay_ms": pa.float64(),
     "asked_loss_pct": pa.float64(),
+    "asked_queue_bytes": pa.int64(),
+    "phase": pa.int64(),
+    "got_rate_mbps": pa.float64(),
+    "got_short_mbps": pa.float64(),
+    "got_delay_ms": pa.float64(),
+    "got_loss_pct": pa.float64(),
+    "got_queue_frames": pa.int64(),
 }
 _EVAL_TYPES = {
     "method": pa.string(),
@@ -149,7 +157,8 @@ class RunTables:
     links, evals, events : DataFrame
         Link samples, evaluations, changes of the network; a column each for method and seed.
     notes : dict of (str, int) to list of str
-        For (method, seed): why the cell did not end well, and what was wrong with its files.
+        For (method, seed): why the cell did not end well, what was wrong with its files, what
+        the training did when something broke, and how jobs beside it fared.
     """
 
     run_dir: Path
@@ -340,7 +349,8 @@ def load(run_dir: Path | str) -> RunTables:
     notes = {}
     if (run_dir / "cells").is_dir():
         for cell in read_run(run_dir):
-            notes[cell.label, cell.seed] = [n for n in (cell.reason, *cell.problems) if n]
+            said = (cell.reason, *cell.problems, *outage_lines(cell), *job_lines(cell))
+            notes[cell.label, cell.seed] = [note for note in said if note]
     return RunTables(run_dir, read_manifest(run_dir), summary, notes=notes, **frames)
 
 

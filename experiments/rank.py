@@ -26,6 +26,8 @@ from .hardware import Hardware, nccl_environment, process_group_backend
 
 __all__ = ["prepare", "run"]
 
+_LARGE = 5_000_000  # parameters
+
 _RECORDED = (
     "codec",
     "strength",
@@ -65,6 +67,9 @@ def prepare(spec: dict[str, Any]) -> Any:
 
 def _warm_up(task: Any, data: Any, spec: dict[str, Any]) -> None:
     model = task.build_model()
+    numel = sum(p.numel() for p in model.parameters())
+    if numel != task.PARAMETERS:
+        raise RuntimeError(f"{task.__name__} has {numel} parameters instead of {task.PARAMETERS}")
     batch = spec["workload"]["batch_size"]
     task.loss(model(task.inputs(data.train_x[:batch])), data.train_y[:batch]).backward()
 
@@ -132,6 +137,10 @@ class _Trainer:
             model.to(self.device),
             gradient_as_bucket_view=True,
             bucket_cap_mb=spec["bucket_cap_mb"],
+            # running statistics are no gradients: each rank keeps its own, under every method
+            broadcast_buffers=False,
+            # the seed makes replicas equal: sending a large model around would only take time
+            init_sync=numel < _LARGE,
         )
         self.state = netsenseml.make_state(
             self.ddp,
@@ -202,25 +211,29 @@ class _Trainer:
         before_s = self.accelerator.clock()
         rank, world = self.where.rank, self.where.world_size
         x, y = self.data.test_x[rank::world], self.data.test_y[rank::world]
-        hits, loss = 0.0, 0.0
+        hits, loss, count = 0.0, 0.0, 0
+        self.ddp.module.eval()
         with torch.no_grad():
             for at in range(0, len(x), 500):
                 output = self.ddp.module(self.task.inputs(x[at : at + 500].to(self.device))).cpu()
-                hits += float((output.argmax(1) == y[at : at + 500]).sum())
-                loss += float(self.task.loss(output, y[at : at + 500])) * len(output)
-        sums = torch.tensor([hits, loss, float(len(x))], dtype=torch.float64)
+                target = y[at : at + 500][: len(output)]
+                hits += float((output.argmax(1) == target).sum())
+                loss += float(self.task.loss(output, target)) * target.numel()
+                count += target.numel()
+        self.ddp.module.train()
+        sums = torch.tensor([hits, loss, float(count)], dtype=torch.float64)
         dist.all_reduce(sums)
         self.rounds += 2 * (world - 1)
         self.origin_s += self.accelerator.clock() - before_s
         if self.evals is not None:
-            count = float(sums[2])
+            total = float(sums[2])
             self._write(
                 self.evals,
                 {
                     "step": step,
                     "t_s": round(self.now_s(), 9),
-                    "accuracy": float(sums[0]) / count,
-                    "loss": _plain(float(sums[1]) / count),
+                    "accuracy": float(sums[0]) / total,
+                    "loss": _plain(float(sums[1]) / total),
                 },
             )
 
@@ -233,13 +246,42 @@ class _Trainer:
         """Train all steps; return ``ok`` or ``diverged``."""
         self.origin_s = self.where.ready()
         every = self.work["eval_every"] or self.work["steps"]
+        bell = _Bell(self) if self.work.get("stop_s") else None
         for step in range(self.work["steps"]):
             if not self.step(step):
                 return "diverged"
             self.where.progress(step)
-            if (step + 1) % every == 0 or step + 1 == self.work["steps"]:
+            last = step + 1 == self.work["steps"] or (bell is not None and bell.rang())
+            if (step + 1) % every == 0 or last:
                 self.evaluate(step + 1)
+            if last:
+                break
         return "ok"
+
+
+class _Bell:
+    """Ends the training after a time: rank 0 looks at its clock, all know a step later.
+
+    What rank 0 says after a step travels during the next one, so nobody waits for it.
+    """
+
+    def __init__(self, trainer: _Trainer) -> None:
+        self._trainer = trainer
+        self._said = torch.zeros(1)
+        self._work: Any = None
+
+    def rang(self) -> bool:
+        """Return, after a step and alike on every rank, whether it was the last one."""
+        trainer = self._trainer
+        if self._work is not None:
+            self._work.wait()
+        over = bool(self._said[0])
+        if trainer.where.rank == 0 and trainer.now_s() >= trainer.work["stop_s"]:
+            self._said.fill_(1.0)
+        if not over:
+            self._work = dist.broadcast(self._said, 0, async_op=True)
+            trainer.rounds += 1
+        return over
 
 
 def _plain(value: Any) -> Any:

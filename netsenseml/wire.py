@@ -13,6 +13,8 @@ Indices (k of n, ascending) go in the smallest of three forms:
   entropy bound, and of a size known beforehand (unlike Golomb or variable-length bytes);
 - ``int32``: when n is tiny.
 
+``int64``, 8 bytes each, is there on request only: it is what others send.
+
 References: P. Elias, "Efficient storage and retrieval by content and address of static files",
 J. ACM 21(2), 1974; R. Fano, MIT Project MAC memo 61, 1971.
 """
@@ -69,6 +71,9 @@ def encode_indices(indices: torch.Tensor, numel: int, form: str, out: torch.Tens
     if form == "int32":
         out.view(torch.int32).copy_(indices)
         return
+    if form == "int64":  # by halves: the header leaves it aligned to 4 bytes only
+        out.view(torch.int32).copy_(indices.contiguous().view(torch.int32))
+        return
     if form == "bitmap":
         pack_bits(_flags(indices, numel), out)
         return
@@ -112,6 +117,8 @@ def decode_indices(packed: torch.Tensor, numel: int, kept: int, form: str) -> to
         return _positions(packed, numel, kept, form)
     if form == "int32":
         indices = packed.view(torch.int32).to(torch.int64)
+    elif form == "int64":
+        indices = packed.clone().view(torch.int64)
     else:
         width, low, _ = _gap_sizes(numel, kept)
         length = kept + ((numel - 1) >> width) + 1
@@ -133,15 +140,20 @@ class SparseFormat:
         n and k, ``1 <= k <= n``.
     values : str
         ``"fp16"``, ``"bf16"`` or ``"fp32"``.
+    indices : str
+        ``"packed"`` for the smallest form, or ``"int64"``.
     """
 
     numel: int
     kept: int
     values: str
+    indices: str = "packed"
 
     @property
     def form(self) -> str:
         """The smallest index form; ties go to the one that is cheaper to code."""
+        if self.indices != "packed":
+            return self.indices
         if self.kept == self.numel:
             return "all"
         sizes = index_bytes(self.numel, self.kept)
@@ -151,6 +163,8 @@ class SparseFormat:
     def index_bytes(self) -> int:
         """Bytes of the index part without padding; 0 when everything is kept."""
         form = self.form
+        if form == "int64":
+            return 8 * self.kept
         return 0 if form == "all" else index_bytes(self.numel, self.kept)[form]
 
     @property

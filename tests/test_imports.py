@@ -20,13 +20,17 @@ NETWORK = {"topologies", "testbed"}
 PARTS = {
     "neutral": {"", "atomic", "datasets", "devices", "devices.", "errors", "runs", "style"},
     "analysis": {
-        "analysis", "canvas", "output", "overview", "plots", "records", "report", "sensing",
-        "stats", "sweep_output", "sweep_report", "sweep_tables",
+        "analysis", "canvas", "outages", "output", "overview", "plots", "records", "report",
+        "sensing", "stats", "sweep_output", "sweep_report", "sweep_tables",
     },
-    "rank": {"accelerator", "cluster", "hardware", "rank", "workloads", "workloads."},
+    "rank": {
+        "accelerator", "cluster", "flops", "hardware", "measure", "networks", "networks.", "rank",
+        "workloads", "workloads.",
+    },
     "harness": {
         "engine", "estimate", "harness", "identity", "manifest", "methods", "mistakes",
-        "overrides", "precheck", "progress", "repeat", "scenario", "store", "sweep",
+        "overrides", "precheck", "profiles", "progress", "repeat", "reproduce", "scenario",
+        "store", "sweep",
         "sweepfile", "yamlfile",
     },
     "shell": {"__main__", "commands."},

@@ -33,30 +33,35 @@ class TopKOptions(Options):
         Part of the entries kept, in (0, 1]; k = max(1, ceil(ratio n)) of every bucket.
     values : str
         Type of the values on the wire: ``"fp16"``, ``"bf16"`` or ``"fp32"``.
+    indices : str
+        ``"packed"``, the smallest form there is, or ``"int64"``: with fp32 values the 12 bytes
+        per entry that NetSenseML's public code sends.
     error_feedback : bool
         Carry what was not sent over to the next step.
     """
 
     ratio: float = bounded(0.1, 0.0, 1.0, above=True)
     values: str = choice("fp16", "bf16", "fp32")
+    indices: str = choice("packed", "int64")
     error_feedback: bool = True
 
 
 class TopK(GatherCodec):
-    """Exact selection by magnitude, signed values, packed indices."""
+    """Exact selection by magnitude, signed values, ascending indices."""
 
     name = "topk"
 
-    def __init__(self, ratio: float, values: str = "fp16") -> None:
+    def __init__(self, ratio: float, values: str = "fp16", indices: str = "packed") -> None:
         self._ratio = ratio
         self._values = values
+        self._indices = indices
 
     @property
     def strength(self) -> float | None:
         return self._ratio
 
     def _form(self, numel: int) -> SparseFormat:
-        return SparseFormat(numel, kept_count(numel, self._ratio), self._values)
+        return SparseFormat(numel, kept_count(numel, self._ratio), self._values, self._indices)
 
     def payload_bytes(self, group: Group) -> int:
         return self._form(group.numel).nbytes
@@ -74,4 +79,4 @@ class TopK(GatherCodec):
         return add_rows(job, rows, self._form(job.group.numel))
 
 
-METHOD = Method("topk", TopKOptions, fixed(lambda options: TopK(options.ratio, options.values)))
+METHOD = Method("topk", TopKOptions, fixed(lambda o: TopK(o.ratio, o.values, o.indices)))

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from netsenseml.selection import kept_count, top_k
+from netsenseml.wire import SparseFormat, WireError
 
 
 @pytest.mark.parametrize("numel", [1, 7, 1000, 300_000])
@@ -55,3 +56,20 @@ def test_small_tensors_with_ties(values: list[float], data: st.DataObject) -> No
 )
 def test_kept_count_rounds_up_and_is_never_empty(numel: int, ratio: float, kept: int) -> None:
     assert kept_count(numel, ratio) == kept
+
+
+def test_the_public_codes_wire_format_is_twelve_bytes_per_entry() -> None:
+    numel, kept = 5000, 500
+    form = SparseFormat(numel, kept, "fp32", "int64")
+    assert form.nbytes == 4 + 12 * kept
+    indices = torch.arange(0, numel, 10)
+    values = torch.randn(kept)
+    payload = torch.zeros(form.nbytes, dtype=torch.uint8)
+    sent = form.encode(payload, values, indices, values.abs().max())
+    got_indices, got = form.decode(payload)
+    assert torch.equal(sent, values)
+    assert torch.equal(got, values)
+    assert torch.equal(got_indices, indices)
+    payload[4:12].view(torch.int32).copy_(torch.tensor([numel, 0], dtype=torch.int32))
+    with pytest.raises(WireError, match="points outside"):
+        form.decode(payload)

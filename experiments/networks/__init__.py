@@ -1,0 +1,1 @@
+"""The networks that workloads train, defined here: nothing is downloaded."""

@@ -1,0 +1,96 @@
+"""Device profiles: what ships is whole and says where it comes from; what is charged adds up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from experiments import profiles
+from experiments.accelerator import Accelerator, DeviceProfile
+from experiments.errors import UserError
+from experiments.flops import Gpu, curve_of, estimate
+from experiments.profiles import DEVICES, load_profile, needed_mb
+
+SHIPPED = sorted(p.stem for p in DEVICES.glob("*.yaml"))
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_shipped_profiles_are_whole_and_name_their_source(name: str) -> None:
+    data, scale = load_profile(name)
+    assert data["kind"] == "estimate"
+    assert "TFLOP/s" in data["formula"]
+    data.pop("parameters", None)
+    profile = DeviceProfile(**data)
+    assert profile.backward_share(0) == 0
+    assert profile.backward_share(1) == pytest.approx(1)
+    assert scale >= 1
+
+
+def test_encoding_takes_as_long_on_a_smaller_model() -> None:
+    full, _ = load_profile("vgg16")
+    small, scale = load_profile("vgg16-quarter")
+    assert scale == pytest.approx(16, rel=0.01)
+    assert small["forward_s"] == full["forward_s"]
+    for codec, rate in full["encode_bytes_per_s"].items():
+        whole_s = 4 * full["parameters"] / rate
+        assert 4 * small["parameters"] / small["encode_bytes_per_s"][codec] == pytest.approx(
+            whole_s
+        )
+
+
+def test_the_backward_pass_follows_its_curve(monkeypatch: pytest.MonkeyPatch) -> None:
+    profile = DeviceProfile("", "", "", 1.0, 10.0, 0.5, {"default": 1}, {"default": 1},
+                            backward_curve=[[0, 0], [0, 0.2], [0.5, 0.3], [1, 1]])  # fmt: skip
+    slept: list[float] = []
+    monkeypatch.setattr("experiments.accelerator.time.sleep", slept.append)
+    accelerator = Accelerator(profile, 100)
+    for _ in range(2):  # steps start afresh
+        slept.clear()
+        accelerator.forward()
+        for numel in (50, 25, 25):
+            accelerator.backward(numel)
+        assert slept == pytest.approx([1.0, 3.0, 3.5, 3.5])
+        assert accelerator.take_compute_s() == pytest.approx(11.0)
+
+
+def test_an_estimate_is_arithmetic() -> None:
+    made = estimate("two layers", [(100, 3000), (900, 1000)], 32, Gpu("a GPU", 1e-6, 0.5, 1e-6))
+    assert made["forward_s"] == pytest.approx(2 * 4000 * 32 / 0.5e6)
+    assert made["backward_s"] == pytest.approx(2 * made["forward_s"])
+    assert made["backward_curve"] == [[0.0, 0.0], [0.9, 0.25], [1.0, 1.0]]
+    assert made["encode_bytes_per_s"]["fp16"] == pytest.approx(1000 / 3, rel=0.01)
+    assert "50% of 1e-06 TFLOP/s" in made["formula"]
+
+
+def test_a_curve_of_many_layers_is_short() -> None:
+    curve = curve_of([(1.0, 1.0)] * 500)
+    assert len(curve) <= 26
+    assert all(x == pytest.approx(y) for x, y in curve)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"forward_s": None}, "forward_s: is missing"),
+        ({"forward_s": -1}, "forward_s: expected a number above 0; got -1"),
+        ({"encode_bytes_per_s": {"fp16": 1.0}}, "encode_bytes_per_s: expected a rate for default"),
+        ({"kind": "guess"}, "kind: expected estimate or measured; got 'guess'"),
+        ({"backward_curve": [[0, 0], [0.5, 2], [1, 1]]}, "backward_curve: expected to rise"),
+    ],
+)
+def test_a_profile_that_cannot_be_is_refused(
+    change: dict, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = {**load_profile("resnet18")[0], **change}
+    data = {key: value for key, value in data.items() if value is not None}
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(data))
+    monkeypatch.setattr(profiles, "DEVICES", tmp_path)
+    with pytest.raises(UserError, match=f"mine.yaml: {words}"):
+        load_profile("mine")
+
+
+def test_large_models_get_the_memory_they_need() -> None:
+    assert needed_mb(474_122, 8) is None
+    assert needed_mb(138_357_544, 8) > 8 * 4 * 553  # type: ignore[operator]

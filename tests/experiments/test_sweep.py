@@ -9,6 +9,7 @@ import io
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import time
@@ -318,10 +319,8 @@ def test_every_end_is_told_with_where_the_whole_stands(small: Plan, tmp_path: Pa
     assert lines[0] == "6 cells; 2 at a time; time left unknown until a cell has run"
     ended = [line for line in lines if ": failed" in line]
     assert len(ended) == 6
-    assert (
-        "smoke/rate_mbps=100/fp16-s0: failed; 1 of 6 done, " in ended[0] or "fp16-s1" in ended[0]
-    )
-    assert ended[-1].endswith("6 of 6 done, 0 running, 6 failed, about 1 s left")
+    assert re.search(r"fp16-s.: failed; 1 of 6 done, 1 running, 1 failed, ", ended[0])
+    assert ended[-1].endswith("6 of 6 done, 0 running, 6 failed")
 
 
 def test_the_manifest_says_what_stands_where(small: Plan, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ PYTHON ?= python3
 SCENARIO ?=
 SWEEP ?=
 RUN ?=
+QUICK ?=
 ARGS ?=
 
 .DEFAULT_GOAL := help
@@ -58,8 +59,9 @@ sweep: python ## SWEEP=quick: many variations; runs what is missing, goes on whe
 	@$(MAKE) --no-print-directory setup
 	@$(AS_USER) $(PY) -m experiments sweep "$$SWEEP" $(ARGS)
 
-.PHONY: reproduce notebook
-reproduce: ## (not built yet) the paper's figures
+.PHONY: reproduce
+reproduce: setup ## the paper's figures, docs/reproduction.md (QUICK=1: in brief)
+	@$(AS_USER) $(PY) -m experiments reproduce $(if $(QUICK),--quick) $(ARGS)
 
 .PHONY: report
 report: ## RUN=results/congested/latest: tables, pictures and page of a run again
@@ -68,12 +70,12 @@ report: ## RUN=results/congested/latest: tables, pictures and page of a run agai
 	@$(MAKE) --no-print-directory venv
 	@$(AS_USER) $(PY) -m experiments report "$${RUN:-$$SCENARIO}" $(ARGS)
 
-notebook: ## (not built yet) results/analysis.ipynb, executed
-reproduce notebook:
-	@echo "error: make $@ is not built yet" >&2; exit 1
+.PHONY: notebook
+notebook: venv ## results/analysis.ipynb, executed on the latest results (RUN=… on that run)
+	@$(AS_USER) $(PY) -m experiments notebook $(if $(RUN),"$$RUN") $(ARGS)
 
 .PHONY: bench
-bench: setup ## speed of the codecs, and where the start of a cell spends its time
+bench: setup ## speed of the codecs, the start of a cell, what a guest costs
 	@$(AS_USER) $(PY) -m netsenseml bench $(ARGS)
 	@$(AS_USER) $(PY) -m experiments bench $(ARGS)
 

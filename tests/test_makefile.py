@@ -77,13 +77,6 @@ def test_a_wrong_sweep_is_refused_before_the_set_up(bare: Path) -> None:
         assert not (bare / ".venv").exists()
 
 
-@pytest.mark.parametrize("target", ["reproduce", "notebook"])
-def test_what_is_not_built_says_so(bare: Path, target: str) -> None:
-    done = make(bare, target)
-    assert done.returncode != 0
-    assert done.stderr.splitlines()[0] == f"error: make {target} is not built yet"
-
-
 def test_clean_removes_what_was_made_and_nothing_else(bare: Path) -> None:
     for made in (".venv", ".pytest_cache", "build", "testbed/__pycache__"):
         (bare / made).mkdir()

@@ -92,6 +92,7 @@ def _closure(modules: Iterable[str]) -> set[Path]:
         module = waiting.pop()
         if module.split(".")[0] not in _ROOMS:
             continue
+        waiting += [parent] if (parent := module.rpartition(".")[0]) else []  # runs first
         path = _file_of(module)
         if path is not None and path not in found:
             found.add(path)

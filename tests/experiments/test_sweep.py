@@ -154,6 +154,15 @@ def test_real_time_bears_no_company(small: Plan, tmp_path: Path) -> None:
     assert len(result.ran) == 8
 
 
+def test_large_cells_do_not_run_beside_each_other(small: Plan, tmp_path: Path) -> None:
+    sweep, cells, known = small
+    cells = [changed(cell, known, memory_mb=3000) for cell in cells[:3]]
+    engine = ProcessEngine(tmp_path / "log", slots=4)
+    engine.memory_mb = 5000
+    assert len(run((sweep, cells, known), tmp_path, engine).ran) == 3
+    assert engine.most == 1
+
+
 def test_an_edited_option_is_a_new_cell_and_the_others_stay(small: Plan, tmp_path: Path) -> None:
     sweep, cells, known = small
     edited = [

@@ -23,6 +23,7 @@ from .progress import Progress
 __all__ = ["Engine", "Job", "LocalEngine", "Placed", "Task", "place"]
 
 _POLL_S = 0.2
+_SMALL_MB = 2048
 #: what only a guest's boot needs: paths of this machine have no place among records
 _OF_THIS_MACHINE = ("guest.env", "init.sh")
 
@@ -47,9 +48,12 @@ class Engine(Protocol):
     ----------
     slots : int
         Cells at the same time.
+    memory_mb : int, optional
+        Memory for all of them; None if it is for the engine to see to.
     """
 
     slots: int
+    memory_mb: int | None
 
     def submit(self, folder: Path, spec: dict[str, Any]) -> Job:
         """Start a cell.
@@ -79,6 +83,8 @@ class LocalEngine:
         self._cpus = sorted(os.sched_getaffinity(0))
         self._jobs: list[_LocalJob] = []
         self.slots = slots or len(self._cpus)
+        pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        self.memory_mb: int | None = pages >> 20
 
     def submit(self, folder: Path, spec: dict[str, Any]) -> Job:
         """Start the cell on the processor with the fewest."""
@@ -152,7 +158,7 @@ class _Running:
 
 
 def place(engine: Engine, tasks: Iterable[Task], progress: Progress) -> Generator[Placed]:
-    """Run tasks, as many at a time as the engine has slots, and yield each start and end.
+    """Run tasks, as many at a time as slots and memory allow, and yield each start and end.
 
     Cells on a real clock come last, each alone: the time it takes shares no processor. When the
     iteration is left early, what runs is killed.
@@ -163,7 +169,9 @@ def place(engine: Engine, tasks: Iterable[Task], progress: Progress) -> Generato
     running: list[_Running] = []
     try:
         while waiting or alone or running:
-            while (waiting and len(running) < engine.slots) or (alone and not running):
+            while (waiting and _room(engine, running, waiting[0])) or (
+                alone and not waiting and not running
+            ):
                 task = (waiting or alone).pop(0)
                 job = engine.submit(task.folder, task.spec)
                 running.append(_Running(task, job, time.monotonic()))
@@ -182,6 +190,20 @@ def place(engine: Engine, tasks: Iterable[Task], progress: Progress) -> Generato
     finally:
         for run in running:
             run.job.kill()
+
+
+def _room(engine: Engine, running: list[_Running], task: Task) -> bool:
+    """Whether a cell may start beside those that run: there is a slot, and memory for all."""
+    if not running:
+        return True
+    asked_mb = sum(_needs_mb(run.task.spec) for run in running) + _needs_mb(task.spec)
+    fits = engine.memory_mb is None or asked_mb <= engine.memory_mb
+    return len(running) < engine.slots and fits
+
+
+def _needs_mb(spec: dict[str, Any]) -> int:
+    """Return the memory of a cell; one of a small model is far from what its guest may take."""
+    return spec.get("memory_mb") or _SMALL_MB
 
 
 def _follow(run: _Running, progress: Progress) -> None:

@@ -23,7 +23,7 @@ from testbed.kernel import build as kernel_build
 from . import datasets
 from .engine import LocalEngine, Task, place
 from .errors import UserError
-from .identity import PROGRAM
+from .identity import PROGRAM, tasks_of
 from .manifest import cell_facts, update
 from .profiles import load_profile, needed_mb
 from .progress import Progress
@@ -33,6 +33,7 @@ __all__ = [
     "CellResult",
     "cell_spec",
     "check_options",
+    "choices_of",
     "choose_backend",
     "ensure_kernel",
     "guest_cost_table",
@@ -136,6 +137,11 @@ def _job(job: dict[str, Any], work: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def choices_of(spec: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """Return the methods in a cell with their options: its own, and those of jobs beside it."""
+    return [(one["method"], one["options"]) for one in (spec, *spec["jobs"])]
+
+
 def ensure_kernel(progress: Progress) -> Path:
     """Return the guest kernel, built if need be; a `UserError` says what it lacks."""
     last = ""
@@ -214,11 +220,9 @@ def run_resolved(
     ]
     specs = [(run_dir / "cells" / cell.key, cell_spec(resolved, cell)) for cell in cells]
     backend = choose_backend(resolved, specs[0][1])
-    rivals = resolved["jobs"]
-    for task in {resolved["workload"]["task"], *(job["task"] for job in rivals if job["task"])}:
+    for task in tasks_of(specs[0][1]):
         datasets.check(task)
-    methods = [(cell.method, cell.options) for cell in cells]
-    check_options(methods + [(job["method"], job["options"]) for job in rivals])
+    check_options(choice for _, spec in specs for choice in choices_of(spec))
     update(run_dir, backend=backend.name, backend_why=backend.why)
     results = run_cells(specs, backend=backend.name, jobs=jobs, progress=progress)
     facts = {r.key: cell_facts(run_dir / "cells" / r.key, r.wall_s) for r in results}

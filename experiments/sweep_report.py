@@ -118,7 +118,7 @@ def throughput(tables: SweepTables) -> Figure | None:
 
 def _best(values: dict[str, float | str], more: bool | None) -> float | None:
     known = [v for v in values.values() if isinstance(v, float)]
-    return None if more is None or len(known) < 2 else (max if more else min)(known)
+    return None if more is None or len(set(known)) < 2 else (max if more else min)(known)
 
 
 def _shown(tables: SweepTables, column: str) -> dict[str, Any]:
@@ -191,7 +191,10 @@ def headline(tables: SweepTables) -> str:
     first = sum(row[ours] == max(row.values()) for row in against)
     near = sum(row[ours] >= 0.95 * max(row.values()) for row in against)
     of = "the only variation" if len(against) == 1 else f"{len(against)} variations"
-    return f"Of {of}, {ours} is the fastest method in {first} and within 5 % of it in {near}."
+    return (
+        f"Of {of}, {ours} is the fastest method in {first}, and within 5 % of the fastest in"
+        f" {near}."
+    )
 
 
 def write_sweep_report(tables: SweepTables) -> tuple[Path, list[Plot]]:

@@ -66,6 +66,7 @@ class ProcessEngine:
 
     def __init__(self, log: Path, slots: int = 2) -> None:
         self.slots = slots
+        self.memory_mb: int | None = None
         self._log = log
         self.most = 0
         self._jobs: list[ProcessJob] = []

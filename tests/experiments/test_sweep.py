@@ -5,9 +5,11 @@ The cells are small real processes here (`process_engine`); `test_guest_sweep` h
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import time
@@ -18,10 +20,12 @@ from pathlib import Path
 import pytest
 import yaml
 from process_engine import Plan, ProcessEngine, Said, store_plan
+from rich.console import Console
 
 import experiments.identity
 from experiments.errors import UserError
 from experiments.identity import Identities
+from experiments.progress import SweepProgress
 from experiments.store import CellStore
 from experiments.sweep import PlannedCell, SweepResult, plan, run_planned
 from experiments.sweepfile import load
@@ -148,6 +152,15 @@ def test_real_time_bears_no_company(small: Plan, tmp_path: Path) -> None:
 
     result = run((sweep, cells, known), tmp_path, Watched(tmp_path / "log", slots=4))
     assert len(result.ran) == 8
+
+
+def test_large_cells_do_not_run_beside_each_other(small: Plan, tmp_path: Path) -> None:
+    sweep, cells, known = small
+    cells = [changed(cell, known, memory_mb=3000) for cell in cells[:3]]
+    engine = ProcessEngine(tmp_path / "log", slots=4)
+    engine.memory_mb = 5000
+    assert len(run((sweep, cells, known), tmp_path, engine).ran) == 3
+    assert engine.most == 1
 
 
 def test_an_edited_option_is_a_new_cell_and_the_others_stay(small: Plan, tmp_path: Path) -> None:
@@ -303,6 +316,20 @@ def test_torn_lines_are_repaired_and_reported(
     assert damage(tmp_path / "cells") == []
     events = Counter(event["event"] for event in journal(tmp_path))
     assert events == {"started": 3, "ended": 3}
+
+
+def test_every_end_is_told_with_where_the_whole_stands(small: Plan, tmp_path: Path) -> None:
+    (tmp_path / "broken").touch()
+    run(small, tmp_path, only="fp16-s0")
+    out = io.StringIO()
+    with SweepProgress(Console(file=out, width=200)) as progress:
+        run(small, tmp_path, only="fp16-s", progress=progress)
+    lines = out.getvalue().splitlines()
+    assert lines[0] == "6 cells; 2 at a time; time left unknown until a cell has run"
+    ended = [line for line in lines if ": failed" in line]
+    assert len(ended) == 6
+    assert re.search(r"fp16-s.: failed; 1 of 6 done, 1 running, 1 failed, ", ended[0])
+    assert ended[-1].endswith("6 of 6 done, 0 running, 6 failed")
 
 
 def test_the_manifest_says_what_stands_where(small: Plan, tmp_path: Path) -> None:

@@ -195,7 +195,7 @@ def probe_paths(
     for source, sink in _round([host.name for host in spec.hosts]):
         got_ms = trip_ms(source, sink, host_pid, address)
         rtt_s = spec.rtt_ms(source, sink) / 1e3
-        seconds = min(10.0, max(1.0, 30 * rtt_s))
+        seconds = min(10.0, max(1.5, 40 * rtt_s))
         hops = spec.path(source, sink)
         queued = max(spec.queue_bytes(link, sender) for link, sender in hops)
         bdp = spec.bottleneck_mbps(source, sink) * 1e6 / 8 * rtt_s

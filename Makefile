@@ -4,14 +4,16 @@
 
 PYTHON ?= python3
 SCENARIO ?=
+SWEEP ?=
 RUN ?=
+QUICK ?=
 ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-builtin-rules
 PY := .venv/bin/python
-export SCENARIO RUN # by the environment, so that no name can end the shell's quotes
+export SCENARIO SWEEP RUN # by the environment, so that no name can end the shell's quotes
 
 # Under sudo, root is for apt-get only: all else runs as the user who called it, and all files
 # are theirs.
@@ -51,9 +53,15 @@ experiment: python ## SCENARIO=congested: run it, write results/congested/latest
 	@$(MAKE) --no-print-directory setup
 	@$(AS_USER) $(PY) -m experiments run "$$SCENARIO" $(ARGS)
 
-.PHONY: sweep reproduce notebook
-sweep: ## (not built yet) SWEEP=name: many scenarios, resumable
-reproduce: ## (not built yet) the paper's figures
+.PHONY: sweep
+sweep: python ## SWEEP=quick: many variations; runs what is missing, goes on where it was stopped
+	@$(PYTHON) -m experiments.precheck --sweep "$$SWEEP"
+	@$(MAKE) --no-print-directory setup
+	@$(AS_USER) $(PY) -m experiments sweep "$$SWEEP" $(ARGS)
+
+.PHONY: reproduce
+reproduce: setup ## the paper's figures, docs/reproduction.md (QUICK=1: in brief)
+	@$(AS_USER) $(PY) -m experiments reproduce $(if $(QUICK),--quick) $(ARGS)
 
 .PHONY: report
 report: ## RUN=results/congested/latest: tables, pictures and page of a run again
@@ -62,9 +70,9 @@ report: ## RUN=results/congested/latest: tables, pictures and page of a run agai
 	@$(MAKE) --no-print-directory venv
 	@$(AS_USER) $(PY) -m experiments report "$${RUN:-$$SCENARIO}" $(ARGS)
 
-notebook: ## (not built yet) results/analysis.ipynb, executed
-sweep reproduce notebook:
-	@echo "error: make $@ is not built yet" >&2; exit 1
+.PHONY: notebook
+notebook: venv ## results/analysis.ipynb, executed on the latest results (RUN=… on that run)
+	@$(AS_USER) $(PY) -m experiments notebook $(if $(RUN),"$$RUN") $(ARGS)
 
 .PHONY: bench
 bench: setup ## speed of the codecs, the start of a cell, what a guest costs

@@ -1,4 +1,4 @@
-"""``python -m experiments run|sweep|list|report|compare|profile``.
+"""``python -m experiments run|sweep|list|report|compare|profile|reproduce|notebook``.
 
 Exit 0: all well. 1: a mistake of the user's, one line says which. 2: some cell did not end well.
 """
@@ -12,7 +12,17 @@ from typing import Any
 
 import typer
 
-from .commands import bench, compare, plan, profile, report, run, sweep
+from .commands import (
+    bench,
+    compare,
+    notebook,
+    plan,
+    profile,
+    report,
+    reproduce,
+    run,
+    sweep,
+)
 from .commands import list as list_
 from .errors import UserError
 
@@ -26,8 +36,10 @@ VERBS: dict[str, Callable[..., Any]] = {
     "report": report.report,
     "compare": compare.compare,
     "bench": bench.bench,
-    "plan": plan.plan,
     "profile": profile.profile,
+    "reproduce": reproduce.reproduce,
+    "notebook": notebook.notebook,
+    "plan": plan.plan,
 }
 
 

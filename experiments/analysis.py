@@ -1,4 +1,4 @@
-"""From raw records to tables: ``summary.csv``, the parquet files, and `load`.
+"""From raw records to tables: ``summary.csv``, the parquet files, `load_run`, `load`.
 
 The same records give the same bytes: numbers have a fixed format, rows a fixed order, lines
 end in LF. An empty field means "not measured". Speed-ups are computed (`speedups`), never
@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import functools
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from .atomic import write_text, write_with
+from .columns import FORMATS, SUMMARY_COLUMNS, TABLES
 from .errors import UserError
 from .outages import job_lines, outage_lines
 from .records import CellRecord, Row, read_manifest, read_run
@@ -32,6 +33,7 @@ __all__ = [
     "RunTables",
     "is_valid",
     "load",
+    "load_run",
     "ours_of",
     "read_summary",
     "remake",
@@ -40,105 +42,8 @@ __all__ = [
     "tables_of",
 ]
 
+_OFF_LINKS = "off_links"  # attribute of a summary: see `load`
 DEFAULT_WARMUP_STEPS = 3
-
-
-def _fixed(digits: int) -> Callable[[float], str]:
-    return lambda value: f"{value:.{digits}f}"
-
-
-def _yes(value: object) -> str:
-    return "true" if value else "false"
-
-
-# column -> how its value is written
-FORMATS: dict[str, Callable[[Any], str]] = {
-    "method": str,
-    "seed": str,
-    "status": str,
-    "world_size": str,
-    "steps": str,
-    "samples_per_second": _fixed(3),
-    "step_ms_p50": _fixed(4),
-    "step_ms_p95": _fixed(4),
-    "compute_ms_p50": _fixed(4),
-    "exposed_comm_ms_p50": _fixed(4),
-    "wire_bytes_per_step": _fixed(1),
-    "compression_ratio": _fixed(4),
-    "final_accuracy": _fixed(4),
-    "time_to_accuracy_s": _fixed(6),
-    "link_verdict": str,
-    "replicas_identical": _yes,
-}
-SUMMARY_COLUMNS = tuple(FORMATS)
-
-_STEP_TYPES = {
-    "method": pa.string(),
-    "seed": pa.int64(),
-    "rank": pa.int64(),
-    "step": pa.int64(),
-    "counted": pa.bool_(),
-    "t_start_s": pa.float64(),
-    "t_end_s": pa.float64(),
-    "compute_s": pa.float64(),
-    "exposed_comm_s": pa.float64(),
-    "loss": pa.float64(),
-    "samples": pa.int64(),
-    "codec": pa.string(),
-    "strength": pa.float64(),
-    "wire_bytes": pa.int64(),
-    "control_bytes": pa.int64(),
-    "link_bytes": pa.int64(),
-    "dense_bytes": pa.int64(),
-    "encode_s": pa.float64(),
-    "decode_s": pa.float64(),
-    "bandwidth_mbps": pa.float64(),
-    "latency_ms": pa.float64(),
-    "reason": pa.string(),
-    "nonfinite": pa.bool_(),
-}
-_LINK_TYPES = {
-    "method": pa.string(),
-    "seed": pa.int64(),
-    "t_s": pa.float64(),
-    "link": pa.string(),
-    "direction": pa.string(),
-    "tx_bytes": pa.int64(),
-    "tx_packets": pa.int64(),
-    "drops": pa.int64(),
-    "backlog_bytes": pa.int64(),
-    "backlog_packets": pa.int64(),
-    "asked_rate_mbps": pa.float64(),
-    "asked_delay_ms": pa.float64(),
-    "asked_loss_pct": pa.float64(),
-    "asked_queue_bytes": pa.int64(),
-    "phase": pa.int64(),
-    "got_rate_mbps": pa.float64(),
-    "got_short_mbps": pa.float64(),
-    "got_delay_ms": pa.float64(),
-    "got_loss_pct": pa.float64(),
-    "got_queue_frames": pa.int64(),
-}
-_EVAL_TYPES = {
-    "method": pa.string(),
-    "seed": pa.int64(),
-    "step": pa.int64(),
-    "t_s": pa.float64(),
-    "accuracy": pa.float64(),
-    "loss": pa.float64(),
-}
-_EVENT_TYPES = {
-    "method": pa.string(),
-    "seed": pa.int64(),
-    "requested_s": pa.float64(),
-    "actual_s": pa.float64(),
-    "kind": pa.string(),
-    "link": pa.string(),
-    "flow": pa.string(),
-    "detail": pa.string(),
-}
-#: the parquet files of a run, without their ending
-TABLES = {"steps": _STEP_TYPES, "links": _LINK_TYPES, "evals": _EVAL_TYPES, "events": _EVENT_TYPES}
 
 
 @dataclass(frozen=True)
@@ -298,7 +203,7 @@ def tables_of(
     return {name: _table(rows[name], {**more, **types}) for name, types in TABLES.items()}
 
 
-def remake(run_dir: Path) -> RunTables:
+def remake(run_dir: Path, off_links: bool = False) -> RunTables:
     """Write a run's derived tables from its raw records, and return them.
 
     Writes ``summary.csv``, ``steps.parquet``, ``links.parquet``, ``evals.parquet`` and
@@ -313,7 +218,7 @@ def remake(run_dir: Path) -> RunTables:
     for name, table in tables_of(cells).items():
         write_with(run_dir / f"{name}.parquet", functools.partial(pq.write_table, table))
     write_text(run_dir / "summary.csv", summary_text(cells))
-    return load(run_dir)
+    return load_run(run_dir, off_links)
 
 
 def read_summary(path: Path, texts: Mapping[str, str] | None = None) -> pd.DataFrame:
@@ -328,8 +233,41 @@ def read_summary(path: Path, texts: Mapping[str, str] | None = None) -> pd.DataF
     )
 
 
-def load(run_dir: Path | str) -> RunTables:
+def load(*runs: Path | str) -> pd.DataFrame:
+    """Return what was measured, a row per cell.
+
+    Parameters
+    ----------
+    *runs : Path or str
+        Folders of runs or sweeps, or names of scenarios for their latest run; without any, the
+        latest run of every scenario and every sweep.
+
+    Returns
+    -------
+    DataFrame
+        ``run, scenario, variation``; ``task, device, clock``; ``rate_mbps`` of the slowest link at
+        the start; the columns of ``summary.csv``; ``valid`` (`is_valid`); ``efficiency``, compute
+        time over mean step time; ``over_dense``, throughput over that of ``allreduce`` with the
+        same seed; then, of sweeps, a column per axis. Not measured is NaN.
+
+    Raises
+    ------
+    UserError
+        If there is no such run, or none at all.
+    """
+    from .tidy import tidy
+
+    return tidy(runs)
+
+
+def load_run(run_dir: Path | str, off_links: bool = False) -> RunTables:
     """Return the tables of a run.
+
+    Parameters
+    ----------
+    run_dir : Path or str
+    off_links : bool
+        Let cells whose links were not as asked count like the others.
 
     Raises
     ------
@@ -342,6 +280,7 @@ def load(run_dir: Path | str) -> RunTables:
             f"{run_dir}: has no summary.csv; make it with: experiments report {run_dir}"
         )
     summary = read_summary(run_dir / "summary.csv")
+    summary.attrs[_OFF_LINKS] = off_links
     frames = {}
     for name in TABLES:
         path = run_dir / f"{name}.parquet"
@@ -355,9 +294,13 @@ def load(run_dir: Path | str) -> RunTables:
 
 
 def is_valid(summary: pd.DataFrame) -> pd.Series:
-    """Return which cells may be compared: ended well, on links that were as asked."""
+    """Return which cells may be compared: ended well, on links that were as asked.
+
+    Those on other links count too where `load` was asked for them.
+    """
     verdict = summary["link_verdict"]
-    return (summary["status"] == "ok") & (verdict.isna() | (verdict == "ok"))
+    as_asked = verdict.isna() | (verdict == "ok") | summary.attrs.get(_OFF_LINKS, False)
+    return (summary["status"] == "ok") & as_asked
 
 
 def ours_of(summary: pd.DataFrame) -> str | None:

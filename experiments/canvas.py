@@ -7,6 +7,7 @@ global is changed. Pictures are narrow, so that their letters stay readable on a
 from __future__ import annotations
 
 import functools
+import math
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,19 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from .atomic import write_with
+from .style import INVALID
 
-__all__ = ["INK", "SOFT", "canvas", "legend_above", "save", "style_context"]
+__all__ = [
+    "INK",
+    "SOFT",
+    "canvas",
+    "legend_above",
+    "method_axis",
+    "missing_row",
+    "plain_log",
+    "save",
+    "style_context",
+]
 
 INK = "#222222"
 SOFT = "#8A8A8A"
@@ -64,6 +76,31 @@ def legend_above(figure: Figure, handles: list[Any], columns: int) -> None:
         handles, names, loc="outside upper left", ncols=columns, handlelength=1.8,
         columnspacing=1.4, borderpad=0.1,
     )  # fmt: skip
+
+
+def method_axis(ax: Axes, labels: list[str]) -> None:
+    """List methods from top to bottom."""
+    ax.set_yticks(range(len(labels)), labels)
+    ax.set_ylim(len(labels) - 0.45, -0.55)
+    ax.tick_params(axis="y", length=0)
+    ax.grid(axis="y", visible=False)
+
+
+def missing_row(ax: Axes, row: int, state: str) -> None:
+    """Mark a method that has no valid cell, and say why."""
+    place = ax.get_yaxis_transform()
+    ax.barh(row, 1, 0.62, color="none", edgecolor=INVALID, hatch="////", lw=0, transform=place)
+    box = {"facecolor": "white", "edgecolor": "none", "pad": 2}
+    ax.text(0.5, row, state, va="center", ha="center", color="#555555", transform=place, bbox=box)
+
+
+def plain_log(axis: Any, low: float, high: float) -> None:
+    """Label a logarithmic axis with 1, 2, 5, 10, … instead of powers."""
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    ticks = [m * 10.0**d for d in decades for m in (1, 2, 5)]
+    axis.set_ticks([t for t in ticks if low <= t <= high])
+    axis.set_major_formatter(lambda value, _: f"{value:g}")
+    axis.set_minor_formatter(lambda value, _: "")
 
 
 def save(figure: Figure, stem: Path) -> list[Path]:

@@ -23,7 +23,8 @@ from testbed.kernel import build as kernel_build
 from . import datasets
 from .engine import LocalEngine, Task, place
 from .errors import UserError
-from .manifest import update
+from .identity import PROGRAM
+from .manifest import cell_facts, update
 from .profiles import load_profile, needed_mb
 from .progress import Progress
 from .scenario import Cell, Scenario, nearest
@@ -37,6 +38,7 @@ __all__ = [
     "guest_cost_table",
     "resolve_cell",
     "run_cells",
+    "run_resolved",
     "run_scenario",
     "start_seconds",
 ]
@@ -76,13 +78,13 @@ def cell_spec(resolved: dict[str, Any], cell: Cell) -> dict[str, Any]:
     """Return all that the guest is told of a cell of a resolved scenario."""
     work, virtual = resolved["workload"], resolved["clock"] == "virtual"
     device: dict[str, Any] = {}
-    scale = 1.0
+    scale, parameters = 1.0, None
     if work["device"] not in REAL_DEVICES:
         device, scale = load_profile(work["device"])
-    parameters = device.pop("parameters", None)
+        parameters = device.pop("parameters", None)
     _named(TASKS, ".py", "workload.task", work["task"].replace("-", "_"))
     return {
-        "program": "experiments.rank",
+        "program": PROGRAM,
         "scenario": resolved["name"],
         "label": cell.label,
         "method": cell.method,
@@ -198,14 +200,30 @@ def run_scenario(
     UserError
         Before anything is started, if something it needs is missing.
     """
-    specs = [(run_dir / "cells" / c.key, resolve_cell(scenario, c)) for c in scenario.cells()]
-    backend = choose_backend(scenario.resolved(), specs[0][1])
-    for task in {scenario.workload.task, *(job.task for job in scenario.jobs if job.task)}:
+    return run_resolved(scenario.resolved(), run_dir, jobs=jobs, progress=progress)
+
+
+def run_resolved(
+    resolved: dict[str, Any], run_dir: Path, *, jobs: int, progress: Progress
+) -> list[CellResult]:
+    """Do what `run_scenario` does with a scenario that was resolved before."""
+    cells = [
+        Cell(arm["label"], arm["name"], arm["options"], seed)
+        for arm in resolved["methods"]
+        for seed in resolved["seeds"]
+    ]
+    specs = [(run_dir / "cells" / cell.key, cell_spec(resolved, cell)) for cell in cells]
+    backend = choose_backend(resolved, specs[0][1])
+    rivals = resolved["jobs"]
+    for task in {resolved["workload"]["task"], *(job["task"] for job in rivals if job["task"])}:
         datasets.check(task)
-    methods = [(arm.name, arm.options) for arm in scenario.arms]
-    check_options(methods + [(job.method, job.options) for job in scenario.jobs])
+    methods = [(cell.method, cell.options) for cell in cells]
+    check_options(methods + [(job["method"], job["options"]) for job in rivals])
     update(run_dir, backend=backend.name, backend_why=backend.why)
-    return run_cells(specs, backend=backend.name, jobs=jobs, progress=progress)
+    results = run_cells(specs, backend=backend.name, jobs=jobs, progress=progress)
+    facts = {r.key: cell_facts(run_dir / "cells" / r.key, r.wall_s) for r in results}
+    update(run_dir, cells=facts)
+    return results
 
 
 def choose_backend(

@@ -20,8 +20,9 @@ from testbed.kernel import build as kernel_build
 
 from .errors import UserError
 
-__all__ = ["RECORDS_SCHEMA", "Identities", "code_files", "versions"]
+__all__ = ["PROGRAM", "RECORDS_SCHEMA", "Identities", "code_files", "guest_kernel", "versions"]
 
+PROGRAM = "experiments.rank"  # what ranks run
 RECORDS_SCHEMA = 1  # of the raw records; a change makes every cell a new one
 ROOT = Path(__file__).parent.parent
 _ROOMS = ("netsenseml", "topologies", "testbed", "experiments")
@@ -43,6 +44,14 @@ def versions() -> dict[str, str | None]:
         except importlib.metadata.PackageNotFoundError:
             found[name] = None
     return found
+
+
+def guest_kernel() -> str | None:
+    """Return the hash of the guest kernel's source, patches and options; None without source."""
+    try:
+        return kernel_build.kernel_path().parent.name
+    except kernel_build.KernelError:
+        return None
 
 
 def _file_of(module: str) -> Path | None:

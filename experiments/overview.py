@@ -9,7 +9,16 @@ import pandas as pd
 from .analysis import RunTables, is_valid, ours_of, speedups
 from .stats import Estimate
 
-__all__ = ["OFF", "MethodRow", "headline", "overview", "planned", "state_of"]
+__all__ = [
+    "OFF",
+    "MethodRow",
+    "good_cells",
+    "headline",
+    "overview",
+    "planned",
+    "seeds_text",
+    "state_of",
+]
 
 OFF = "link not as asked"
 
@@ -65,6 +74,21 @@ def state_of(tables: RunTables, label: str) -> str:
         return ""
     bad = rows[rows["status"] != "ok"]
     return OFF if bad.empty else str(bad["status"].iloc[0])
+
+
+def good_cells(tables: RunTables, label: str) -> pd.DataFrame:
+    """Return the summary's rows of a method that may be compared."""
+    rows = tables.summary[tables.summary["method"] == label]
+    return rows[is_valid(rows)]
+
+
+def seeds_text(tables: RunTables) -> str:
+    """Return how many repetitions a picture shows, as the end of an axis label."""
+    counts = [len(good_cells(tables, label)) for label in planned(tables)]
+    known = sorted({count for count in counts if count})
+    if not known:
+        return ""
+    return f" (n = {known[0]})" if len(known) == 1 else f" (n = {known[0]} to {known[-1]})"
 
 
 def _median(values: pd.Series) -> float | None:

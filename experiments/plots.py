@@ -1,4 +1,4 @@
-"""The pictures of a run: throughput, accuracy, sensing, and where a step's time goes.
+"""The pictures of a run, all of them; throughput is drawn here.
 
 Each function takes the tables of a run and returns a figure, or None when the run holds nothing
 to draw. Cells that ended badly, or whose links were off, are drawn as such and never averaged
@@ -7,67 +7,58 @@ in.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 
-from .analysis import RunTables, is_valid, ours_of, speedups
-from .canvas import INK, SOFT, canvas, legend_above, save, style_context
-from .overview import OFF, planned, state_of
+from .analysis import RunTables, ours_of, speedups
+from .breakdown import breakdown, step_parts
+from .canvas import (
+    INK,
+    SOFT,
+    canvas,
+    legend_above,
+    method_axis,
+    missing_row,
+    plain_log,
+    save,
+    style_context,
+)
+from .learning import accuracy, accuracy_over_bytes
+from .overview import good_cells, planned, seeds_text, state_of
 from .sensing import sensing
-from .style import INVALID, PARTS, Style, style_of
+from .stats import bootstrap
+from .style import marker_size, style_of
 
 __all__ = [
     "PLOTS",
     "Plot",
     "accuracy",
+    "accuracy_over_bytes",
     "breakdown",
     "marker_size",
     "plain_log",
     "sensing",
+    "step_parts",
     "throughput",
     "write_plots",
 ]
 
 
-def _good(tables: RunTables, label: str) -> pd.DataFrame:
-    rows = tables.summary[tables.summary["method"] == label]
-    return rows[is_valid(rows)]
-
-
-def _method_axis(ax: Axes, labels: list[str]) -> None:
-    """List methods from top to bottom."""
-    ax.set_yticks(range(len(labels)), labels)
-    ax.set_ylim(len(labels) - 0.45, -0.55)
-    ax.tick_params(axis="y", length=0)
-    ax.grid(axis="y", visible=False)
-
-
-def _missing(ax: Axes, row: int, state: str) -> None:
-    """Mark a method that has no valid cell."""
-    place = ax.get_yaxis_transform()
-    ax.barh(row, 1, 0.62, color="none", edgecolor=INVALID, hatch="////", lw=0, transform=place)
-    box = {"facecolor": "white", "edgecolor": "none", "pad": 2}
-    ax.text(0.5, row, state, va="center", ha="center", color="#555555", transform=place, bbox=box)
-
-
 def throughput(tables: RunTables) -> Figure | None:
     """Draw samples per second of each method, and how much faster the adaptive one is.
 
-    A bar is the median over seeds; with several seeds each is a dot.
+    A bar is the median over seeds; with several seeds each is a dot, and from three on a line is
+    the 95 % bootstrap interval of the median.
     """
     labels, ours = planned(tables), ours_of(tables.summary)
     gains = speedups(tables.summary, ours)
-    rates = {x: _good(tables, x)["samples_per_second"].dropna() for x in labels}
+    rates = {x: good_cells(tables, x)["samples_per_second"].dropna() for x in labels}
     most = max((r.max() for r in rates.values() if len(r)), default=0.0)
     figure, (ax,) = canvas(0.75 + 0.42 * len(labels))
     limit = _compute_limit(tables)
@@ -75,13 +66,16 @@ def throughput(tables: RunTables) -> Figure | None:
     ax.set_xlim(0, top * 1.02 if limit and limit > most * 1.15 else top * 1.13)
     for row, label in enumerate(labels):
         if not len(rates[label]):
-            _missing(ax, row, state_of(tables, label) or "no throughput")
+            missing_row(ax, row, state_of(tables, label) or "no throughput")
             continue
         value = float(rates[label].median())
         ax.barh(row, value, 0.62, color=style_of(label).colour)
         if len(rates[label]) > 1:
             seeds = [row] * len(rates[label])
             ax.plot(rates[label], seeds, "o", ms=3, mfc="white", mec=INK, mew=0.7)
+            spread = bootstrap(list(rates[label]))
+            if spread is not None and spread.low is not None and spread.high is not None:
+                ax.plot([spread.low, spread.high], [row, row], color=INK, lw=1.4)
         gap = top * (0.012 if len(rates[label]) == 1 else 0.025)
         if value > 0.5 * top:  # beside the bar it would cross the line of the limit
             ink = _ink_on(style_of(label).colour)
@@ -98,8 +92,8 @@ def throughput(tables: RunTables) -> Figure | None:
         ax.axvline(limit, color=SOFT, lw=1.2, ls=(0, (4, 3)), zorder=0.5)
         line = Line2D([], [], color=SOFT, lw=1.2, ls=(0, (4, 3)), label="no communication at all")
         legend_above(figure, [line], 1)
-    _method_axis(ax, labels)
-    ax.set_xlabel("training throughput, samples per second")
+    method_axis(ax, labels)
+    ax.set_xlabel(f"training throughput, samples per second{seeds_text(tables)}")
     return figure
 
 
@@ -132,120 +126,6 @@ def _compute_limit(tables: RunTables) -> float | None:
     return float((ranks["samples"].sum() / ranks["compute_s"].sum()).sum())
 
 
-def accuracy(tables: RunTables) -> Figure | None:
-    """Draw test accuracy over training time; thin lines are seeds, the thick one their median."""
-    evals = tables.evals
-    if evals.empty or not evals["accuracy"].notna().any():
-        return None
-    figure, (ax,) = canvas(3.7)
-    handles = []
-    ends = []
-    for label in planned(tables):
-        style, state = style_of(label), state_of(tables, label)
-        rows = evals[(evals["method"] == label) & evals["accuracy"].notna()]
-        if state == OFF:
-            rows = rows.iloc[:0]
-        elif not state:
-            rows = rows[rows["seed"].isin(_good(tables, label)["seed"])]
-        look: dict[str, Any] = {"color": style.colour, "ls": ":" if state else "-"}
-        if rows.empty and not state:
-            state = "not evaluated"
-        if rows["seed"].nunique() > 1:
-            for _, one in rows.groupby("seed"):
-                ax.plot(one["t_s"], one["accuracy"], lw=0.7, alpha=0.45, **look)
-        middle = rows.groupby("step")[["t_s", "accuracy"]].median()
-        mark: dict[str, Any] = {
-            "marker": style.marker,
-            "ms": marker_size(style),
-            "mec": "white",
-            "mew": 0.5,
-        }
-        ax.plot(middle["t_s"], middle["accuracy"], lw=1.6, **mark, **look)
-        ends += [middle["t_s"].max()] if len(middle) else []
-        name = f"{label} ({state})" if state else label
-        handles.append(
-            Line2D(
-                [],
-                [],
-                marker=style.marker,
-                ms=marker_size(style),
-                mec="white",
-                mew=0.5,
-                label=name,
-                **look,
-            )
-        )
-    if ends and max(ends) > 5 * min(ends):
-        ax.set_xscale("log")
-        plain_log(ax.xaxis, *ax.get_xlim())
-    target = (tables.manifest.get("scenario") or {}).get("target_accuracy")
-    if target:
-        ax.axhline(target, color=SOFT, lw=1.2, ls=(0, (4, 3)), zorder=0.5)
-        line = Line2D([], [], color=SOFT, lw=1.2, ls=(0, (4, 3)), label=f"target {target:.0%}")
-        handles.append(line)
-    ax.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
-    ax.set_ylabel("test accuracy")
-    ax.set_xlabel(f"{_clock(tables)} training time, seconds")
-    legend_above(figure, handles, 3)
-    return figure
-
-
-def marker_size(style: Style) -> float:
-    """Return the size, in points, at which a method's marker looks as large as others."""
-    return 10.0 if style.marker == "*" else 5.5  # a star has little area for its width
-
-
-def plain_log(axis: Any, low: float, high: float) -> None:
-    """Label a logarithmic axis with 1, 2, 5, 10, … instead of powers."""
-    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    ticks = [m * 10.0**d for d in decades for m in (1, 2, 5)]
-    axis.set_ticks([t for t in ticks if low <= t <= high])
-    axis.set_major_formatter(lambda value, _: f"{value:g}")
-    axis.set_minor_formatter(lambda value, _: "")
-
-
-def _clock(tables: RunTables) -> str:
-    return str((tables.manifest.get("scenario") or {}).get("clock", "virtual"))
-
-
-def breakdown(tables: RunTables) -> Figure | None:
-    """Draw where the mean step's time goes: compute, encode and decode, exposed communication."""
-    if tables.steps.empty:
-        return None
-    labels = planned(tables)
-    figure, (ax,) = canvas(0.95 + 0.42 * len(labels))
-    parts = {label: step_parts(tables, label) for label in labels}
-    most = max((sum(p.values()) for p in parts.values() if p), default=0.0) or 1.0
-    ax.set_xlim(0, most * 1.14)
-    for row, label in enumerate(labels):
-        if not parts[label]:
-            _missing(ax, row, state_of(tables, label) or "no steps")
-            continue
-        left = 0.0
-        for part, value in parts[label].items():
-            ax.barh(row, value, 0.62, left=left, color=PARTS[part])
-            left += value
-        ax.text(left + most * 0.012, row, f"{left:,.0f} ms", va="center")
-    _method_axis(ax, labels)
-    ax.set_xlabel("mean time of a step, milliseconds")
-    legend_above(figure, [Patch(color=c, label=p) for p, c in PARTS.items()], 3)
-    return figure
-
-
-def step_parts(tables: RunTables, label: str) -> dict[str, float]:
-    """Return the parts of a method's mean counted step in ms; {} without valid cells."""
-    seeds = _good(tables, label)["seed"]
-    steps = tables.steps
-    rows = steps[(steps["method"] == label) & steps["counted"] & steps["seed"].isin(seeds)]
-    if rows.empty:
-        return {}
-    whole = float((rows["t_end_s"] - rows["t_start_s"]).mean() * 1e3)
-    compute = min(whole, float(rows["compute_s"].fillna(0).mean() * 1e3))
-    code_s = rows["encode_s"].fillna(0) + rows["decode_s"].fillna(0)
-    code = min(whole - compute, float(code_s.mean() * 1e3))
-    return dict(zip(PARTS, (compute, code, whole - compute - code), strict=True))
-
-
 @dataclass(frozen=True)
 class Plot:
     """A picture that was written: its name, heading, one sentence of help, and its SVG file."""
@@ -268,6 +148,11 @@ PLOTS: dict[str, tuple[Callable[[RunTables], Figure | None], str, str]] = {
         "Test accuracy over training time",
         "Further left is better: the same accuracy, sooner. Pauses for evaluation do not count.",
     ),
+    "accuracy-bytes": (
+        accuracy_over_bytes,
+        "Test accuracy over bytes sent",
+        "Further left is better: the same accuracy for less traffic, whatever the network.",
+    ),
     "sensing": (
         sensing,
         "What was sensed and what was decided",
@@ -277,7 +162,8 @@ PLOTS: dict[str, tuple[Callable[[RunTables], Figure | None], str, str]] = {
     "breakdown": (
         breakdown,
         "Where a step's time goes",
-        "Exposed communication is the time a step waits for the network beyond its compute.",
+        "Exposed communication is the time a step waits for the network beyond its compute; "
+        "waiting for stragglers is the part in which other ranks still compute.",
     ),
 }
 

@@ -57,6 +57,7 @@ def _task(spec: dict[str, Any]) -> Any:
 def prepare(spec: dict[str, Any]) -> Any:
     """Import and load what all ranks share; returns the task's data."""
     torch.set_num_threads(1)
+    os.environ["NETSENSEML_NATIVE"] = "0"  # no file of the host's cache reaches a cell
     importlib.import_module("torch._dynamo")  # DDP does, 6 s in each rank otherwise
 
     data = _task(spec).prepare()
@@ -207,7 +208,12 @@ class _Trainer:
         return math.isfinite(value)
 
     def evaluate(self, step: int) -> None:
-        """Count every test image once, shared among the ranks; takes no training time."""
+        """Count every test sample once, shared among the ranks; takes no training time.
+
+        A task without any is not evaluated.
+        """
+        if not len(self.data.test_x):
+            return
         before_s = self.accelerator.clock()
         rank, world = self.where.rank, self.where.world_size
         x, y = self.data.test_x[rank::world], self.data.test_y[rank::world]

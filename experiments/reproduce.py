@@ -227,7 +227,7 @@ def _variation(
         **more,
     }
     scenario = check(data, f"{part}-{model.task}")
-    axes = {
+    axes: dict[str, str | float] = {
         "part": part,
         "model": model.name,
         "network": name,

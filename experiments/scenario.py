@@ -33,12 +33,14 @@ from .yamlfile import read_mapping
 
 __all__ = [
     "SCENARIOS",
+    "SCHEMA",
     "Cell",
     "Method",
     "Scenario",
     "Workload",
     "check",
     "default_label",
+    "digest_of",
     "load",
     "names",
     "path_of",
@@ -277,8 +279,7 @@ class Scenario(_Strict):
 
     def digest(self) -> str:
         """Return the SHA-256 of `resolved`, in hexadecimal."""
-        text = json.dumps(self.resolved(), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()
+        return digest_of(self.resolved())
 
     def narrowed(
         self,
@@ -304,6 +305,12 @@ class Scenario(_Strict):
             data["workload"]["eval_every"] = min(every, steps) if every else None
             data["timeout_s"] = self.end_s  # events keep their place
         return check(data, self.name, self._file)
+
+
+def digest_of(resolved: dict[str, Any]) -> str:
+    """Return the SHA-256 of a resolved scenario, in hexadecimal."""
+    text = json.dumps(resolved, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def default_label(arm: Method) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
-__all__ = ["INVALID", "PARTS", "Style", "style_of"]
+__all__ = ["INVALID", "PARTS", "Style", "marker_size", "style_of"]
 
 
 @dataclass(frozen=True)
@@ -32,13 +32,20 @@ _FIXED = {
     "dgc": Style("#E69F00", "P"),
     "qsgd": Style("#999933", "X"),
     "netsense-paper": Style("#882255", "p"),
+    "topk-0.1-int64": Style("#332288", "<"),
+    "powersgd-4": Style("#AA4499", "d"),
 }
-_COLOURS = ("#332288", "#117733", "#AA4499", "#44AA99", "#661100", "#6699CC", "#B8860B", "#888888")
-_MARKERS = ("<", ">", "h", "d", "8", "H", "p", "X")
+_COLOURS = ("#117733", "#44AA99", "#661100", "#6699CC", "#B8860B", "#888888")
+_MARKERS = (">", "h", "8", "H")
 
 INVALID = "#BBBBBB"  # a cell that did not end well
 # Parts of a step, from "the limit" to "the cost".
-PARTS = {"compute": "#44AA99", "encode + decode": "#DDCC77", "exposed communication": "#CC6677"}
+PARTS = {
+    "compute": "#44AA99",
+    "encode + decode": "#DDCC77",
+    "exposed communication": "#CC6677",
+    "waiting for stragglers": "#88CCEE",
+}
 
 
 def style_of(label: str) -> Style:
@@ -47,3 +54,8 @@ def style_of(label: str) -> Style:
         return _FIXED[label]
     digest = hashlib.sha256(label.encode()).digest()
     return Style(_COLOURS[digest[0] % len(_COLOURS)], _MARKERS[digest[1] % len(_MARKERS)])
+
+
+def marker_size(style: Style) -> float:
+    """Return the size, in points, at which a method's marker looks as large as others."""
+    return 10.0 if style.marker == "*" else 5.5  # a star has little area for its width

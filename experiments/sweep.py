@@ -135,7 +135,8 @@ def plan(
             cells.append(PlannedCell(variation, cell.label, cell.seed, spec, known.digest(spec)))
     for task in dict.fromkeys(cell.spec["workload"]["task"] for cell in cells):
         datasets.check(task)
-    check_options((cell.spec["method"], cell.spec["options"]) for cell in cells)
+    specs = [spec for cell in cells for spec in (cell.spec, *cell.spec["jobs"])]
+    check_options((spec["method"], spec["options"]) for spec in specs)
     return _only(cells, only)
 
 

@@ -53,7 +53,7 @@ class _SweepFile(_Strict):
     description: Annotated[str, Field(min_length=1, max_length=200)]
     scenarios: Annotated[list[str], Field(min_length=1)]
     set: Changes = {}
-    grid: dict[str, list[Any] | dict[str, Any]] = {}
+    grid: Changes = {}
     variations: list[_Entry] = []
 
 
@@ -185,7 +185,7 @@ def _entry(number: int, entry: _Entry) -> _Value:
     return _Value(entry.name, scalars, dict(entry.set))
 
 
-def _points(grid: Mapping[str, list[Any] | dict[str, Any]]) -> Iterable[list[_Value]]:
+def _points(grid: Changes) -> Iterable[list[_Value]]:
     """Yield every combination of the axes' values, the last axis varying fastest."""
     last = [axis.rpartition(".")[2] for axis in grid]
     axes = []
@@ -196,10 +196,11 @@ def _points(grid: Mapping[str, list[Any] | dict[str, Any]]) -> Iterable[list[_Va
         yield list(point)
 
 
-def _axis(axis: str, word: str, values: list[Any] | dict[str, Any]) -> list[_Value]:
+def _axis(axis: str, word: str, values: Any) -> list[_Value]:
     where = f"grid.{axis}"
-    if not values:
-        raise SpecError(where, "expected at least one value")
+    if not isinstance(values, list | dict) or not values:
+        wanted = "at least one value" if values in ([], {}) else "a list of values"
+        raise SpecError(where, f"expected {wanted}, such as [1, 2], or {{name: value}}")
     made = []
     if isinstance(values, dict):  # name -> overrides, or name -> value of the axis' own key
         for name, changes in values.items():

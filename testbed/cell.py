@@ -7,6 +7,7 @@ import math
 import os
 import selectors
 import signal
+import subprocess
 import sys
 import time
 from functools import partial
@@ -30,6 +31,23 @@ SAMPLE_S = 0.1
 REAL_SAMPLE_S = 0.5  # a sample may come milliseconds late: over a longer time that is less
 MASTER_PORT = 29500
 _GRACE_S = 2.0
+#: what shapes TCP; recorded as a host has them
+RECORDED_SYSCTLS = (
+    "net.core.default_qdisc",
+    "net.core.rmem_max",
+    "net.core.somaxconn",
+    "net.core.wmem_max",
+    "net.ipv4.tcp_congestion_control",
+    "net.ipv4.tcp_ecn",
+    "net.ipv4.tcp_min_tso_segs",
+    "net.ipv4.tcp_no_metrics_save",
+    "net.ipv4.tcp_rmem",
+    "net.ipv4.tcp_sack",
+    "net.ipv4.tcp_slow_start_after_idle",
+    "net.ipv4.tcp_timestamps",
+    "net.ipv4.tcp_window_scaling",
+    "net.ipv4.tcp_wmem",
+)
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -88,6 +106,21 @@ class Cell:
         """On a real clock: measure the unshaped net, and refuse links that ask for more."""
         if isinstance(self.links, RealLinkWatch):
             self.links.measure_machine(self._pid, self._address)
+
+    def record_system(self) -> None:
+        """Write down the kernel, and the settings that TCP has in a host."""
+        name = os.uname()
+        command = [*self._enter(self.topology.hosts[0].name), "sysctl", "-e", *RECORDED_SYSCTLS]
+        shown = subprocess.run(command, capture_output=True, text=True).stdout
+        sysctls = dict(line.split(" = ", 1) for line in shown.splitlines() if " = " in line)
+        system = {"release": name.release, "version": name.version, "sysctls": sysctls}
+        write_json(self.folder / "system.json", system)
+
+    def record_qdiscs(self, when: str) -> None:
+        """Write down every queueing discipline with its settings and counters."""
+        command = ["tc", "-s", "-j", "qdisc", "show"]
+        shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        write_json(self.folder / f"tc-{when}.json", json.loads(shown))
 
     def probe(self, ports: dict[str, tuple[str, str]]) -> None:
         """Measure the quiet net, as it is and as it will be."""
@@ -322,6 +355,7 @@ class Cell:
         end_s = None if self.start_s is None else round(self.now_s(), 9)
         if self.start_s is not None:
             self._sample(end_s or 0.0)
+            self.record_qdiscs("after")
             self._judge()
             self.links.wrong += self.traffic.died()
         self.links.wrong += self._failed_jobs()

@@ -73,7 +73,9 @@ def run(folder: Path) -> dict[str, Any]:
             settle()
         cell.measure_machine()
         shaper.apply()
+        cell.record_system()
         cell.probe(ports)
+        cell.record_qdiscs("before")
         if spec["program"] is None:  # a calibration
             return cell.outcome("ok")
         program = importlib.import_module(spec["program"])

@@ -20,17 +20,18 @@ NETWORK = {"topologies", "testbed"}
 PARTS = {
     "neutral": {"", "atomic", "datasets", "devices", "devices.", "errors", "runs", "style"},
     "analysis": {
-        "analysis", "canvas", "outages", "output", "overview", "plots", "records", "report",
-        "sensing", "stats", "sweep_output", "sweep_report", "sweep_tables",
+        "analysis", "breakdown", "canvas", "claims", "columns", "crossing", "learning", "outages",
+        "output", "overview", "plots", "records", "report", "reproduction", "reproduction_page",
+        "sensing", "stats", "sweep_output", "sweep_report", "sweep_tables", "tidy",
     },
     "rank": {
-        "accelerator", "cluster", "flops", "hardware", "measure", "networks", "networks.", "rank",
-        "workloads", "workloads.",
+        "accelerator", "cluster", "flops", "hardware", "measure", "networks", "networks.",
+        "rank", "workloads", "workloads.",
     },
     "harness": {
-        "engine", "estimate", "harness", "identity", "manifest", "methods", "mistakes",
-        "overrides", "precheck", "profiles", "progress", "reproduce", "scenario", "store", "sweep",
-        "sweepfile", "yamlfile",
+        "catalogue", "engine", "estimate", "harness", "identity", "manifest", "methods",
+        "mistakes", "overrides", "precheck", "profiles", "progress", "repeat", "reproduce",
+        "scenario", "store", "sweep", "sweepfile", "yamlfile",
     },
     "shell": {"__main__", "commands."},
 }  # fmt: skip

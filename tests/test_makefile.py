@@ -69,11 +69,12 @@ def test_a_python_that_is_not_there_is_one_line(bare: Path) -> None:
     assert done.stderr.splitlines()[0].startswith("error: no python9 here")
 
 
-@pytest.mark.parametrize("target", ["sweep", "reproduce", "notebook"])
-def test_what_is_not_built_says_so(bare: Path, target: str) -> None:
-    done = make(bare, target)
-    assert done.returncode != 0
-    assert done.stderr.splitlines()[0] == f"error: make {target} is not built yet"
+def test_a_wrong_sweep_is_refused_before_the_set_up(bare: Path) -> None:
+    for name, words in (("quik", "did you mean 'quick'?"), ("", "SWEEP=… is missing; there are:")):
+        done = make(bare, "sweep", f"SWEEP={name}")
+        assert done.returncode != 0
+        assert words in done.stderr.splitlines()[0]
+        assert not (bare / ".venv").exists()
 
 
 def test_clean_removes_what_was_made_and_nothing_else(bare: Path) -> None:

@@ -19,7 +19,7 @@ _SIDE = 32
 
 @dataclass(frozen=True)
 class Pictures:
-    """Images uint8 (n, 1, 28, 28), labels int64 (n,)."""
+    """Images uint8 (n, 1, 28, 28), labels int64 (n,); none for testing."""
 
     train_x: Tensor
     train_y: Tensor
@@ -35,19 +35,9 @@ def _start(path: Path, header: int, nbytes: int) -> Tensor:
 
 def few_pictures(folder: Path) -> Pictures:
     """Return the first images of Fashion-MNIST in `folder`."""
-
-    def images(name: str, count: int) -> Tensor:
-        return _start(folder / name, 16, count * 784).reshape(-1, 1, 28, 28)
-
-    def labels(name: str, count: int) -> Tensor:
-        return _start(folder / name, 8, count).long()
-
-    return Pictures(
-        images("train-images-idx3-ubyte.gz", _COUNT),
-        labels("train-labels-idx1-ubyte.gz", _COUNT),
-        images("t10k-images-idx3-ubyte.gz", 16),
-        labels("t10k-labels-idx1-ubyte.gz", 16),
-    )
+    x = _start(folder / "train-images-idx3-ubyte.gz", 16, _COUNT * 784).reshape(-1, 1, 28, 28)
+    y = _start(folder / "train-labels-idx1-ubyte.gz", 8, _COUNT).long()
+    return Pictures(x, y, x[:0], y[:0])
 
 
 def colour(images: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from fixture_runs import congested_run, small_run, step, write_cell
 
-from experiments.analysis import SUMMARY_COLUMNS, is_valid, load, ours_of, remake, speedups
+from experiments.analysis import SUMMARY_COLUMNS, is_valid, load_run, ours_of, remake, speedups
 from experiments.errors import UserError
 
 COLUMNS = (
@@ -94,7 +94,7 @@ def test_divergence_is_a_status_not_a_number(tmp_path: Path) -> None:
     text = "\n".join(lines(tmp_path))
     assert "fp16,0,diverged,1,5,32.000," in text
     assert "nan" not in text.lower()
-    tables = load(tmp_path)
+    tables = load_run(tmp_path)
     assert tables.evals["accuracy"].isna().all()
     assert not is_valid(tables.summary).any()
 
@@ -138,11 +138,11 @@ def test_cells_on_wrong_links_are_left_out(tmp_path: Path) -> None:
 
 def test_loading_what_has_no_tables(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"has no summary\.csv"):
-        load(tmp_path)
+        load_run(tmp_path)
 
 
 def test_tables_can_be_moved(tmp_path: Path) -> None:
     run_dir = small_run(tmp_path / "here")
     before = remake(run_dir).summary
     moved = run_dir.rename(tmp_path / "there")
-    assert load(moved).summary.equals(before)
+    assert load_run(moved).summary.equals(before)

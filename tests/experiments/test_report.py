@@ -63,7 +63,7 @@ def test_the_page_says_what_the_tables_say(whole: tuple[str, RunTables]) -> None
     for row in overview(tables):
         assert f"{row.samples_per_second:,.0f}" in page
         assert row.gain is None or f"{row.gain.median:.2f}\u00d7" in page
-    assert page.count("<svg") == 4
+    assert page.count("<svg") == 5
     assert "all 18 cells" in page
 
 

@@ -61,7 +61,9 @@ def test_a_batch_gives_every_parameter_a_gradient(name: str) -> None:
     model = module.build_model()
     module.loss(model(module.inputs(data.train_x[:32])), data.train_y[:32]).backward()
     assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in model.parameters())
-    assert len(data.test_x) == len(data.test_y) > 0
+    only_speed = name.startswith(("resnet", "vgg"))
+    assert len(data.test_x) == len(data.test_y)
+    assert (len(data.test_x) == 0) == only_speed
 
 
 def test_text_windows_are_shifted_by_one_and_split() -> None:

@@ -1,0 +1,59 @@
+"""``notebook``: execute results/analysis.ipynb on the latest results, without a browser."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..atomic import write_text
+from ..errors import UserError
+from ..runs import RESULTS, short
+
+__all__ = ["notebook"]
+
+_ROOT = Path(__file__).parent.parent.parent
+NOTEBOOK = _ROOT / "results" / "analysis.ipynb"
+
+
+def notebook(
+    runs: Annotated[
+        list[str] | None, typer.Argument(help="Runs or sweeps; default: the latest of everything.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Where the executed notebook goes.")] = RESULTS
+    / "notebook"
+    / "analysis.ipynb",
+    timeout_s: Annotated[int, typer.Option(min=1, help="For each of its cells.")] = 600,
+) -> None:
+    """Execute the notebook and keep it with its tables and pictures."""
+    try:
+        import nbformat
+        from nbclient import NotebookClient
+        from nbclient.exceptions import CellExecutionError
+    except ImportError as error:
+        raise UserError(f"{error.name} is not installed; make notebook installs it") from None
+
+    book = nbformat.read(NOTEBOOK, as_version=4)
+    os.environ["NETSENSEML_RUNS"] = json.dumps([str(_path(run)) for run in runs or []])
+    client = NotebookClient(
+        book,
+        timeout=timeout_s,
+        kernel_name="python3",
+        resources={"metadata": {"path": str(_ROOT)}},
+    )
+    try:
+        client.execute()
+    except CellExecutionError as error:
+        last = str(error).strip().splitlines()[-1]
+        raise UserError(f"{short(NOTEBOOK)}: {last}") from None
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write_text(out, nbformat.writes(book))
+    print(f"notebook {short(out)}")
+
+
+def _path(run: str) -> Path | str:
+    path = Path(run)
+    return path.resolve() if path.exists() else run

@@ -1,0 +1,217 @@
+"""What the reproduction measured, put the way the paper's claims need it.
+
+A *place* is a model on a network. Throughput is in samples per second of the full-size model's
+batch, whatever stood for the model, so that places and methods compare directly.
+"""
+
+from __future__ import annotations
+
+import functools
+import statistics
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from .analysis import is_valid
+from .sweep_tables import SweepTables
+
+__all__ = ["BASELINES", "CONSTRAINED", "Reproduction"]
+
+#: Networks on which dense all-reduce does not hide.
+CONSTRAINED = ("200m", "500m", "800m", "degrading", "fluctuating")
+#: What the paper calls compression-enabled systems: all that compress, but the adaptive ones.
+BASELINES = (
+    "fp16", "topk-0.1-int64", "topk-0.1", "topk-0.01", "dgc", "qsgd", "powersgd-4",
+)  # fmt: skip
+OURS, DENSE = "netsense", "allreduce"
+Place = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """The tables of the reproduction's sweep, and what follows from them.
+
+    Parameters
+    ----------
+    tables : SweepTables
+    """
+
+    tables: SweepTables
+
+    @functools.cached_property
+    def cells(self) -> pd.DataFrame:
+        """The summary's throughput cells with ``step_ms`` (mean), ``efficiency`` and ``valid``."""
+        return self._part("throughput")
+
+    @functools.cached_property
+    def proofs(self) -> pd.DataFrame:
+        """The cells of another size of the models."""
+        return self._part("proof")
+
+    @functools.cached_property
+    def learning(self) -> pd.DataFrame:
+        """The cells that train to an accuracy."""
+        return self._part("accuracy")
+
+    def _part(self, part: str) -> pd.DataFrame:
+        rows = self.tables.summary
+        rows = rows[rows["part"] == part].copy()
+        rows["valid"] = is_valid(rows)
+        batch = [
+            self._batch(s, v) for s, v in zip(rows["scenario"], rows["variation"], strict=True)
+        ]
+        rows["step_ms"] = 1e3 * rows["world_size"] * batch / rows["samples_per_second"]
+        rows["efficiency"] = rows["compute_ms_p50"] / rows["step_ms"]
+        return rows.reset_index(drop=True)
+
+    def _batch(self, scenario: str, variation: str) -> float:
+        found = self.tables.manifest["scenarios"][f"{scenario}/{variation}"]
+        return float(found["workload"]["batch_size"])
+
+    @functools.cached_property
+    def places(self) -> list[Place]:
+        """Every (model, network) of the comparison, in its order."""
+        return self._places("throughput")
+
+    def _places(self, part: str) -> list[Place]:
+        cells = [c["axes"] for c in self.tables.manifest["cells"] if c["axes"]["part"] == part]
+        return list(dict.fromkeys((axes["model"], axes["network"]) for axes in cells))
+
+    @functools.cached_property
+    def learning_places(self) -> list[Place]:
+        """Every (model, network) of the accuracy part."""
+        return self._places("accuracy")
+
+    @functools.cached_property
+    def methods(self) -> list[str]:
+        """All methods, in the order of the sweep."""
+        planned = [c["method"] for c in self.tables.manifest["cells"]]
+        order = [DENSE, *BASELINES, "netsense-paper", OURS]
+        return [m for m in order if m in planned] + sorted(set(planned) - set(order))
+
+    def value(self, place: Place, method: str, column: str) -> float | None:
+        """Return a column's value of a method in a place, None where there is no valid cell."""
+        known = [row[column] for row in self._by_place.get((*place, method), []) if row["valid"]]
+        known = [value for value in known if pd.notna(value)]
+        return float(statistics.median(known)) if known else None
+
+    def state(self, place: Place, method: str) -> str:
+        """Return why a method has no value in a place: not part of it, not run, or its status."""
+        if (*place, method) not in self._planned:
+            return ""
+        rows = self._by_place.get((*place, method), [])
+        if not rows:
+            return "not run"
+        bad = [str(row["status"]) for row in rows if row["status"] != "ok"]
+        if bad:
+            return bad[0]
+        return "" if any(row["valid"] for row in rows) else "link not as asked"
+
+    @functools.cached_property
+    def _by_place(self) -> dict[tuple[str, str, str], list[dict[str, Any]]]:
+        """Rows of `cells` by model, network and method."""
+        found: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+        for row in self.cells.to_dict("records"):
+            found.setdefault((row["model"], row["network"], row["method"]), []).append(
+                {str(key): value for key, value in row.items()}
+            )
+        return found
+
+    @functools.cached_property
+    def _planned(self) -> set[tuple[str, str, str]]:
+        """Every model, network and method of the comparison."""
+        return {
+            (c["axes"]["model"], c["axes"]["network"], c["method"])
+            for c in self.tables.manifest["cells"]
+            if c["axes"]["part"] == "throughput"
+        }
+
+    def gain(self, place: Place, over: str) -> float | None:
+        """Return how many times the throughput of `over` ours has in a place."""
+        mine = self.value(place, OURS, "samples_per_second")
+        theirs = self.value(place, over, "samples_per_second")
+        return mine / theirs if mine and theirs else None
+
+    def gains(self, over: tuple[str, ...], networks: tuple[str, ...]) -> dict[str, float]:
+        """Return every gain on some networks over some methods, by a text that names it."""
+        found = {}
+        for place in self.places:
+            for method in over:
+                gain = self.gain(place, method) if place[1] in networks else None
+                if gain is not None:
+                    found[f"{place[0]} on {place[1]} over {method}"] = gain
+        return found
+
+    def agreements(self) -> dict[str, tuple[float, float]]:
+        """Return, per model and network, the dense step time (ms) in both sizes."""
+        found = {}
+        for row in self.proofs[self.proofs["valid"]].to_dict("records"):
+            place = (str(row["model"]), str(row["network"]))
+            other = self.value(place, str(row["method"]), "step_ms_p50")
+            if other is not None and pd.notna(row["step_ms_p50"]):
+                found[f"{place[0]} on {place[1]}"] = (float(row["step_ms_p50"]), other)
+        return found
+
+    def accuracy_lost(self) -> dict[str, float]:
+        """Return, per method, how many accuracy points it ends below dense (median over cells)."""
+        good = self.learning[self.learning["valid"]]
+        wide = good.pivot_table(
+            index=["network", "seed"], columns="method", values="final_accuracy", aggfunc="first"
+        )
+        if DENSE not in wide:
+            return {}
+        lost = 100 * (wide[[DENSE]].to_numpy() - wide)
+        return {str(m): float(lost[m].median()) for m in wide if lost[m].notna().any()}
+
+    def times_to_accuracy(self, place: Place) -> dict[str, float | None]:
+        """Return, per method, the median time to the target in a place; None if one missed it."""
+        rows = self.learning
+        rows = rows[(rows["model"] == place[0]) & (rows["network"] == place[1])]
+        found: dict[str, float | None] = {}
+        for method, own in rows.groupby("method", sort=False):
+            times = own["time_to_accuracy_s"]
+            missed = times.isna().any() or not own["valid"].all()
+            found[str(method)] = None if missed else float(times.median())
+        return found
+
+    def best_at_equal_time(self, place: Place) -> tuple[float | None, dict[str, float]]:
+        """Return the time at which the first method has ended, and the best accuracy by then."""
+        evals = self.tables.evals
+        cells = self.learning[self.learning["valid"]]
+        cells = cells[(cells["model"] == place[0]) & (cells["network"] == place[1])]
+        names = set(zip(cells["scenario"], cells["variation"], strict=True))
+        keep = [k in names for k in zip(evals["scenario"], evals["variation"], strict=True)]
+        rows = evals[pd.Series(keep, index=evals.index, dtype=bool)]
+        if rows.empty:
+            return None, {}
+        at_s = float(rows.groupby(["method", "seed"])["t_s"].max().min())
+        early = rows[rows["t_s"] <= at_s].groupby(["method", "seed"])["accuracy"].max()
+        medians = early.groupby("method").median().to_dict() if len(early) else {}
+        return at_s, {str(m): float(medians.get(m, 0.0)) for m in rows["method"].unique()}
+
+    def last_strength(self, method: str) -> dict[Place, float]:
+        """Return the strength a method ended with in each place."""
+        steps = self.tables.steps
+        found: dict[Place, float] = {}
+        for row in self.cells[self.cells["method"] == method].to_dict("records"):
+            own = (steps["scenario"] == row["scenario"]) & (steps["variation"] == row["variation"])
+            own &= (steps["method"] == method) & (steps["rank"] == 0)
+            known = steps[own].sort_values("step")
+            if len(known) and pd.notna(known["strength"].iloc[-1]):
+                place = (str(row["model"]), str(row["network"]))
+                found[place] = float(known["strength"].iloc[-1])
+        return found
+
+    @functools.cached_property
+    def devices(self) -> dict[str, dict[str, Any]]:
+        """Return the device profile of each task that ran, from the cells themselves."""
+        from .records import read_cell
+
+        found: dict[str, dict[str, Any]] = {}
+        for entry in self.tables.manifest["cells"]:
+            task = entry["axes"]["task"]
+            path = self.tables.folder / "cells" / entry["cell"]
+            if task not in found and path.is_dir():
+                found[task] = read_cell(path).meta.get("device") or {}
+        return found

@@ -164,13 +164,14 @@ def _round(hosts: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def ceiling_mbps(spec: Topology, host_pid: Pid, address: Address) -> float:
-    """Return what each host can send while every host sends to the next, over unshaped links.
+    """Return what a host sends on average while each sends to the next, over unshaped links.
 
     That is how a ring all-reduce uses a net; a link that asks for more would measure this
     machine's processors instead of the link.
     """
     pairs = _round([host.name for host in spec.hosts])
-    return min(rate or 0.0 for rate in transfers(pairs, _CEILING_S, host_pid, address))
+    rates = transfers(pairs, _CEILING_S, host_pid, address)
+    return sum(rate or 0.0 for rate in rates) / max(1, len(rates))
 
 
 def trip_ms(source: str, sink: str, host_pid: Pid, address: Address) -> float | None:

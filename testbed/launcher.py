@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from .cell import write_json
 from .guest import PROJECT, Guest, GuestFiles
+from .realwatch import MACHINE
 from .starvation import CpuWatch
 
 __all__ = ["CellRun", "GuestCell", "HostCell", "RealGuestCell", "host_command"]
@@ -62,6 +63,7 @@ class FolderRun:
         write_json(folder / "cell.json", spec)
         self.folder = folder
         self.cpu = cpu
+        self._counting = False
 
     def steps(self) -> int:
         """Return how many steps rank 0 has written down."""
@@ -97,6 +99,13 @@ class FolderRun:
         console = (self.folder / "console.log").read_text(errors="replace")
         said = [line for line in console.partition("Kernel panic")[0].split("\n") if line.strip()]
         return said[-1] if said else "it said nothing"
+
+    def _watch_cpu(self, watch: CpuWatch) -> None:
+        """Take a sample; begin to count once the machine has been measured."""
+        watch.sample()
+        if not self._counting and (self.folder / MACHINE).exists():
+            self._counting = True
+            watch.restart()
 
     def _mark_starved(self, outcome: dict[str, Any], watch: CpuWatch) -> dict[str, Any]:
         """Add what the machine's processors did, and mark the run if they were short."""
@@ -190,7 +199,7 @@ class RealGuestCell(GuestCell):
 
     def poll(self) -> dict[str, Any] | None:
         """Look after the cell; return its outcome once it has ended."""
-        self._watch.sample()
+        self._watch_cpu(self._watch)
         outcome = super().poll()
         return None if outcome is None else self._mark_starved(outcome, self._watch)
 
@@ -248,7 +257,7 @@ class HostCell(FolderRun):
 
     def poll(self) -> dict[str, Any] | None:
         """Look after the cell; return its outcome once it has ended."""
-        self._watch.sample()
+        self._watch_cpu(self._watch)
         if self._process.poll() is None:
             return None
         self.kill()

@@ -68,10 +68,16 @@ class CpuWatch:
     def __init__(self, pid: int, proc: Path = Path("/proc")) -> None:
         self._pid = pid
         self._proc = proc
-        self._begin_s = time.monotonic()
         self._last: dict[int, tuple[int, int]] = {}
-        self._ran_ns = 0
-        self._waited_ns = 0
+        self.restart()
+
+    def restart(self) -> None:
+        """Count from now on: what came before was meant to use up the machine."""
+        self._ran_ns = self._waited_ns = 0
+        if self._last:
+            self.sample()
+        self._begin_s = time.monotonic()
+        self._ran_ns = self._waited_ns = 0
         self._stat = self._read_stat()
         self._throttled_s = self._read_throttled_s()
 

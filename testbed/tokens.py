@@ -21,13 +21,13 @@ from .shaping import differences as netem_differences
 
 __all__ = ["TokenShaper", "burst_bytes"]
 
-_BURST_S = 0.001
+_BURST_S = 0.002
 _BELOW = ("queue limit", "below its netem")  # held against what is there, elsewhere
 _NO_QUEUE = 1_000_000  # frames: netem holds what is on the way, the bucket's queue is the queue
 
 
 def burst_bytes(rate_mbps: float) -> int:
-    """Return how much may leave at once: a millisecond of the rate, at least two frames.
+    """Return how much may leave at once: two milliseconds of the rate, at least two frames.
 
     Less than the timer's grain loses rate; more lets short transfers run at full speed.
     """

@@ -164,13 +164,14 @@ def _round(hosts: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def ceiling_mbps(spec: Topology, host_pid: Pid, address: Address) -> float:
-    """Return what each host can send while every host sends to the next, over unshaped links.
+    """Return what a host sends on average while each sends to the next, over unshaped links.
 
     That is how a ring all-reduce uses a net; a link that asks for more would measure this
     machine's processors instead of the link.
     """
     pairs = _round([host.name for host in spec.hosts])
-    return min(rate or 0.0 for rate in transfers(pairs, _CEILING_S, host_pid, address))
+    rates = transfers(pairs, _CEILING_S, host_pid, address)
+    return sum(rate or 0.0 for rate in rates) / max(1, len(rates))
 
 
 def trip_ms(source: str, sink: str, host_pid: Pid, address: Address) -> float | None:
@@ -195,7 +196,7 @@ def probe_paths(
     for source, sink in _round([host.name for host in spec.hosts]):
         got_ms = trip_ms(source, sink, host_pid, address)
         rtt_s = spec.rtt_ms(source, sink) / 1e3
-        seconds = min(10.0, max(1.0, 30 * rtt_s))
+        seconds = min(10.0, max(1.5, 40 * rtt_s))
         hops = spec.path(source, sink)
         queued = max(spec.queue_bytes(link, sender) for link, sender in hops)
         bdp = spec.bottleneck_mbps(source, sink) * 1e6 / 8 * rtt_s

@@ -174,7 +174,7 @@ def test_rates_above_the_machine_s_own_are_refused_with_the_number(tmp_path: Pat
 @pytest.mark.root
 def test_a_starved_run_is_marked(tmp_path: Path) -> None:
     world = 4 * len(os.sched_getaffinity(0))
-    spec = spec_on("host", "burn", world, busy_s=1.5, network={"rate_mbps": 5})
+    spec = spec_on("host", "burn", world, busy_s=1.5, network={"rate_mbps": 1})
     outcome = ended(start_on("host", tmp_path / "cell", spec))
     assert outcome["status"] == "ok", outcome["reason"]
     assert outcome["cpu"]["wait_share"] > 0.4

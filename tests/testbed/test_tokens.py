@@ -41,8 +41,8 @@ def bucket(device: str, rate_mbps: float = 80, queue: int = 100_000, **more: Any
 DEVICES = ("in0", "s0-eth1", "in1", "s0-eth2")
 
 
-def test_a_millisecond_may_leave_at_once_but_two_frames_always() -> None:
-    assert burst_bytes(100) == 12_500
+def test_two_milliseconds_may_leave_at_once_but_two_frames_always() -> None:
+    assert burst_bytes(100) == 25_000
     assert burst_bytes(1) == 3028
 
 
@@ -69,7 +69,7 @@ def test_with_netem_the_delay_comes_first_and_has_no_rate() -> None:
     [
         (lambda shown: shown.pop(), "s0>h1: asked for tbf on s0-eth2, got None"),
         (lambda s: s[0]["options"].update(rate=80e6), "h0>s0: rate_mbps asked 80, got 640"),
-        (lambda s: s[0]["options"].update(burst=1 << 20), "h0>s0: burst (bytes) asked 10000"),
+        (lambda s: s[0]["options"].update(burst=1 << 20), "h0>s0: burst (bytes) asked 20000"),
         (lambda s: s[0]["options"].update(lat=100), "h0>s0: queue (bytes) asked 100000"),
     ],
 )

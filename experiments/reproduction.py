@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from .analysis import is_valid
+from .analysis import RunTables, is_valid
 from .sweep_tables import SweepTables
 
 __all__ = ["BASELINES", "CONSTRAINED", "Reproduction"]
@@ -189,6 +189,30 @@ class Reproduction:
         early = rows[rows["t_s"] <= at_s].groupby(["method", "seed"])["accuracy"].max()
         medians = early.groupby("method").median().to_dict() if len(early) else {}
         return at_s, {str(m): float(medians.get(m, 0.0)) for m in rows["method"].unique()}
+
+    def run_of(self, part: str, place: Place) -> RunTables | None:
+        """Return a place as the tables of one run, whatever stood for its model.
+
+        The methods are in the order of `methods`; None if nothing of it was planned.
+        """
+        names = list(dict.fromkeys(
+            (c["scenario"], c["variation"])
+            for c in self.tables.manifest["cells"]
+            if c["axes"]["part"] == part and (c["axes"]["model"], c["axes"]["network"]) == place
+        ))  # fmt: skip
+        if not names:
+            return None
+        runs = [self.tables.of(*name) for name in names]
+        joined = {
+            name: pd.concat([getattr(run, name) for run in runs], ignore_index=True)
+            for name in ("summary", "steps", "links", "evals", "events")
+        }
+        arms = {arm["label"]: arm for r in runs for arm in r.manifest["scenario"]["methods"]}
+        scenario = dict(runs[0].manifest["scenario"])
+        scenario["methods"] = [arms[m] for m in self.methods if m in arms]
+        notes = {key: note for run in runs for key, note in run.notes.items()}
+        manifest = {**runs[0].manifest, "scenario": scenario}
+        return RunTables(self.tables.folder, manifest, notes=notes, **joined)
 
     def last_strength(self, method: str) -> dict[Place, float]:
         """Return the strength a method ended with in each place."""

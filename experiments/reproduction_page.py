@@ -108,37 +108,32 @@ def _plots(found: Reproduction) -> list[Plot]:
              "Above the dashed line a method trains faster than dense all-reduce. Networks that "
              "stay the same only.", break_even(rates))  # fmt: skip
         for place in found.learning_places[:1]:
-            run = found.tables.of(*_variation(found, "accuracy", place)[0])
-            keep("accuracy", f"Test accuracy over time, {_WORDS.get(place[1], place[1])}",
-                 "Real training. Further left is better.", accuracy(run))  # fmt: skip
-            keep("accuracy-bytes", "Test accuracy over bytes sent",
-                 "Further left is better: less traffic for the same accuracy.",
-                 accuracy_over_bytes(run))  # fmt: skip
-        for part in _variation(found, "throughput", found.places[0])[:1] if found.places else ():
-            run = found.tables.of(*part)
-            keep("throughput", f"Throughput, {part[0].removeprefix('throughput-')}, {part[1]}",
-                 "The dashed line is the speed of the accelerators alone.",
-                 throughput(run))  # fmt: skip
-            keep("breakdown", "Where a step's time goes there",
-                 "Exposed communication is what the network costs beyond compute and coding.",
-                 breakdown(run))  # fmt: skip
+            if (run := found.run_of("accuracy", place)) is not None:
+                keep("accuracy", f"Test accuracy over time, {_WORDS.get(place[1], place[1])}",
+                     "Real training. Further left is better.", accuracy(run))  # fmt: skip
+                keep("accuracy-bytes", "Test accuracy over bytes sent",
+                     "Further left is better: less traffic for the same accuracy.",
+                     accuracy_over_bytes(run))  # fmt: skip
         for place in found.places:
-            if place[1] != "degrading":
+            where = f"{place[0]} on {_WORDS.get(place[1], place[1])}"
+            run = found.run_of("throughput", place)
+            if run is None or place[1] not in ("200m", "degrading", "fluctuating"):
                 continue
-            for part in _variation(found, "throughput", place):
-                keep(f"sensing-{place[0]}", f"Sensed and decided, {place[0]} on {place[1]}",
+            keep(
+                f"throughput-{'-'.join(place)}",
+                f"Throughput, {where}",
+                "The dashed line is the speed of the accelerators alone.",
+                throughput(run),
+            )
+            if place[1] == "200m":
+                keep(f"breakdown-{'-'.join(place)}", f"Where a step's time goes, {where}",
+                     "Exposed communication is what the network costs beyond compute and coding.",
+                     breakdown(run))  # fmt: skip
+            else:
+                keep(f"sensing-{'-'.join(place)}", f"Sensed and decided, {where}",
                      "Above: estimated bandwidth against the links' real rate, both of the scaled "
-                     "network. Below: the compression chosen in answer.",
-                     sensing(found.tables.of(*part)))  # fmt: skip
+                     "network. Below: the compression chosen in answer.", sensing(run))  # fmt: skip
     return made
-
-
-def _variation(found: Reproduction, part: str, place: tuple[str, str]) -> list[tuple[str, str]]:
-    return list(dict.fromkeys(
-        (c["scenario"], c["variation"])
-        for c in found.tables.manifest["cells"]
-        if c["axes"]["part"] == part and (c["axes"]["model"], c["axes"]["network"]) == place
-    ))  # fmt: skip
 
 
 def _discussion(found: Reproduction) -> list[tuple[str, str]]:

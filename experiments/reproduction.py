@@ -16,7 +16,7 @@ import pandas as pd
 from .analysis import RunTables, is_valid
 from .sweep_tables import SweepTables
 
-__all__ = ["BASELINES", "CONSTRAINED", "Reproduction"]
+__all__ = ["BASELINES", "CONSTRAINED", "WORDS", "Reproduction", "named"]
 
 #: Networks on which dense all-reduce does not hide.
 CONSTRAINED = ("200m", "500m", "800m", "degrading", "fluctuating")
@@ -24,8 +24,22 @@ CONSTRAINED = ("200m", "500m", "800m", "degrading", "fluctuating")
 BASELINES = (
     "fp16", "topk-0.1-int64", "topk-0.1", "topk-0.01", "dgc", "qsgd", "powersgd-4",
 )  # fmt: skip
+#: How networks are called in texts.
+WORDS = {
+    "200m": "200 Mbit/s",
+    "500m": "500 Mbit/s",
+    "800m": "800 Mbit/s",
+    "10g": "10 Gbit/s",
+    "degrading": "2 Gbit/s falling to 200 Mbit/s",
+    "fluctuating": "1 Gbit/s under 1 to 50 iperf3 flows",
+}
 OURS, DENSE = "netsense", "allreduce"
 Place = tuple[str, str]
+
+
+def named(place: Place) -> str:
+    """Return a place in words."""
+    return f"{place[0]}, {WORDS.get(place[1], place[1])}"
 
 
 @dataclass(frozen=True)
@@ -140,7 +154,7 @@ class Reproduction:
             for method in over:
                 gain = self.gain(place, method) if place[1] in networks else None
                 if gain is not None:
-                    found[f"{place[0]} on {place[1]} over {method}"] = gain
+                    found[f"{named(place)}, over {method}"] = gain
         return found
 
     def agreements(self) -> dict[str, tuple[float, float]]:
@@ -150,7 +164,7 @@ class Reproduction:
             place = (str(row["model"]), str(row["network"]))
             other = self.value(place, str(row["method"]), "step_ms_p50")
             if other is not None and pd.notna(row["step_ms_p50"]):
-                found[f"{place[0]} on {place[1]}"] = (float(row["step_ms_p50"]), other)
+                found[named(place)] = (float(row["step_ms_p50"]), other)
         return found
 
     def accuracy_lost(self) -> dict[str, float]:

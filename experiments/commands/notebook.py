@@ -31,6 +31,7 @@ def notebook(
     """Execute the notebook and keep it with its tables and pictures."""
     try:
         import nbformat
+        from jupyter_client.manager import AsyncKernelManager
         from nbclient import NotebookClient
         from nbclient.exceptions import CellExecutionError
     except ImportError as error:

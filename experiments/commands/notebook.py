@@ -39,12 +39,8 @@ def notebook(
 
     book = nbformat.read(NOTEBOOK, as_version=4)
     os.environ["NETSENSEML_RUNS"] = json.dumps([str(_path(run)) for run in runs or []])
-    client = NotebookClient(
-        book,
-        timeout=timeout_s,
-        kernel_name="python3",
-        resources={"metadata": {"path": str(_ROOT)}},
-    )
+    kernel = AsyncKernelManager(kernel_name="python3", transport="ipc")  # opens no port
+    client = NotebookClient(book, km=kernel, timeout=timeout_s, resources=here)
     try:
         client.execute()
     except CellExecutionError as error:

@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from .atomic import write_text, write_with
 from .columns import FORMATS, SUMMARY_COLUMNS, TABLES
 from .errors import UserError
+from .outages import job_lines, outage_lines
 from .records import CellRecord, Row, read_manifest, read_run
 from .stats import Estimate, percentile, speedup
 
@@ -60,7 +61,8 @@ class RunTables:
     links, evals, events : DataFrame
         Link samples, evaluations, changes of the network; a column each for method and seed.
     notes : dict of (str, int) to list of str
-        For (method, seed): why the cell did not end well, and what was wrong with its files.
+        For (method, seed): why the cell did not end well, what was wrong with its files, what
+        the training did when something broke, and how jobs beside it fared.
     """
 
     run_dir: Path
@@ -278,7 +280,8 @@ def load_run(run_dir: Path | str) -> RunTables:
     notes = {}
     if (run_dir / "cells").is_dir():
         for cell in read_run(run_dir):
-            notes[cell.label, cell.seed] = [n for n in (cell.reason, *cell.problems) if n]
+            said = (cell.reason, *cell.problems, *outage_lines(cell), *job_lines(cell))
+            notes[cell.label, cell.seed] = [note for note in said if note]
     return RunTables(run_dir, read_manifest(run_dir), summary, notes=notes, **frames)
 
 

@@ -78,6 +78,13 @@ _LINK_TYPES = {
     "asked_rate_mbps": pa.float64(),
     "asked_delay_ms": pa.float64(),
     "asked_loss_pct": pa.float64(),
+    "asked_queue_bytes": pa.int64(),
+    "phase": pa.int64(),
+    "got_rate_mbps": pa.float64(),
+    "got_short_mbps": pa.float64(),
+    "got_delay_ms": pa.float64(),
+    "got_loss_pct": pa.float64(),
+    "got_queue_frames": pa.int64(),
 }
 _EVAL_TYPES = {
     "method": pa.string(),

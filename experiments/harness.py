@@ -23,7 +23,7 @@ from testbed.kernel import build as kernel_build
 from . import datasets
 from .engine import LocalEngine, Task, place
 from .errors import UserError
-from .identity import PROGRAM
+from .identity import PROGRAM, tasks_of
 from .manifest import cell_facts, update
 from .profiles import load_profile, needed_mb
 from .progress import Progress
@@ -33,6 +33,7 @@ __all__ = [
     "CellResult",
     "cell_spec",
     "check_options",
+    "choices_of",
     "choose_backend",
     "ensure_kernel",
     "resolve_cell",
@@ -46,6 +47,7 @@ TASKS = Path(__file__).with_name("workloads")
 WARMUP_STEPS = 3
 #: what ``workload.device`` names beside the profiles: the processor or GPU that is there
 REAL_DEVICES = ("cpu", "cuda")
+_ENDLESS_STEPS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -76,10 +78,10 @@ def cell_spec(resolved: dict[str, Any], cell: Cell) -> dict[str, Any]:
     """Return all that the guest is told of a cell of a resolved scenario."""
     work, virtual = resolved["workload"], resolved["clock"] == "virtual"
     device: dict[str, Any] = {}
-    scale, parameters = 1.0, None
+    scale = 1.0
     if work["device"] not in REAL_DEVICES:
         device, scale = load_profile(work["device"])
-        parameters = device.pop("parameters", None)
+    parameters = device.pop("parameters", None)
     _named(TASKS, ".py", "workload.task", work["task"].replace("-", "_"))
     return {
         "program": PROGRAM,
@@ -102,10 +104,41 @@ def cell_spec(resolved: dict[str, Any], cell: Cell) -> dict[str, Any]:
         "events": resolved["events"],
         "traffic": resolved["traffic"],
         "timeout_s": resolved["timeout_s"],
-        "stall_s": min(120.0, resolved["timeout_s"]),
+        "stall_s": resolved["stall_s"],
         "memory_mb": needed_mb(parameters, resolved["world_size"]),
+        "jobs": [_job(job, work) for job in resolved["jobs"]],
         "warmup_steps": min(WARMUP_STEPS, work["steps"] - 1),
     }
+
+
+def _job(job: dict[str, Any], work: dict[str, Any]) -> dict[str, Any]:
+    """Return what the ranks of another job are told, beside what all ranks are."""
+    task = job["task"] or work["task"]
+    _named(TASKS, ".py", "traffic.task", task.replace("-", "_"))
+    own = {
+        "task": task,
+        "batch_size": job["batch_size"] or work["batch_size"],
+        "steps": job["steps"] or _ENDLESS_STEPS,
+        "schedule": "constant" if job["steps"] is None else work["schedule"],
+        "eval_every": None,
+        "straggler": None,
+    }
+    return {
+        "name": job["name"],
+        "hosts": job["hosts"],
+        "start_s": job["start_s"],
+        "label": job["name"],
+        "method": job["method"],
+        "options": job["options"],
+        "seed": job["seed"],
+        "world_size": len(job["hosts"]),
+        "workload": {**work, **own},
+    }
+
+
+def choices_of(spec: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """Return the methods in a cell with their options: its own, and those of jobs beside it."""
+    return [(one["method"], one["options"]) for one in (spec, *spec["jobs"])]
 
 
 def ensure_kernel(progress: Progress) -> Path:
@@ -186,8 +219,9 @@ def run_resolved(
     ]
     specs = [(run_dir / "cells" / cell.key, cell_spec(resolved, cell)) for cell in cells]
     backend = choose_backend(resolved, specs[0][1])
-    datasets.check(resolved["workload"]["task"])
-    check_options((cell.method, cell.options) for cell in cells)
+    for task in tasks_of(specs[0][1]):
+        datasets.check(task)
+    check_options(choice for _, spec in specs for choice in choices_of(spec))
     update(run_dir, backend=backend.name, backend_why=backend.why)
     results = run_cells(specs, backend=backend.name, jobs=jobs, progress=progress)
     facts = {r.key: cell_facts(run_dir / "cells" / r.key, r.wall_s) for r in results}

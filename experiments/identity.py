@@ -20,7 +20,15 @@ from testbed.kernel import build as kernel_build
 
 from .errors import UserError
 
-__all__ = ["PROGRAM", "RECORDS_SCHEMA", "Identities", "code_files", "guest_kernel", "versions"]
+__all__ = [
+    "PROGRAM",
+    "RECORDS_SCHEMA",
+    "Identities",
+    "code_files",
+    "guest_kernel",
+    "tasks_of",
+    "versions",
+]
 
 PROGRAM = "experiments.rank"  # what ranks run
 RECORDS_SCHEMA = 1  # of the raw records; a change makes every cell a new one
@@ -91,18 +99,18 @@ def _closure(modules: Iterable[str]) -> set[Path]:
     return found
 
 
-def code_files(program: str, task: str) -> dict[str, str]:
+def code_files(program: str, tasks: Iterable[str]) -> dict[str, str]:
     """Return the files that run in a cell's guest, or start it, with the SHA-256 of each.
 
     Parameters
     ----------
     program
         The rank program's module.
-    task
-        The workload's name.
+    tasks
+        The workloads' names.
     """
-    name = task.replace("-", "_")
-    files = _closure([*_ENTRIES, program, f"experiments.workloads.{name}"])
+    names = [f"experiments.workloads.{task.replace('-', '_')}" for task in tasks]
+    files = _closure([*_ENTRIES, program, *names])
     for room in _WHOLE:
         files |= {p for p in (ROOT / room).rglob("*") if p.suffix in _SUFFIXES and p.is_file()}
     files |= {ROOT / other for other in _OTHERS}
@@ -110,6 +118,11 @@ def code_files(program: str, task: str) -> dict[str, str]:
         path.relative_to(ROOT).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(files)
     }
+
+
+def tasks_of(spec: dict[str, Any]) -> list[str]:
+    """Return the workloads of a cell: its own, and those of jobs beside it."""
+    return list(dict.fromkeys(one["workload"]["task"] for one in (spec, *spec["jobs"])))
 
 
 class Identities:
@@ -127,13 +140,13 @@ class Identities:
         except kernel_build.KernelError as error:
             raise UserError(str(error)) from None
         self.versions = versions()
-        self._code: dict[tuple[str, str], dict[str, str]] = {}
+        self._code: dict[tuple[str, ...], dict[str, str]] = {}
 
-    def code(self, program: str, task: str) -> dict[str, str]:
-        """Return `code_files`."""
-        key = (program, task)
+    def code(self, spec: dict[str, Any]) -> dict[str, str]:
+        """Return `code_files` of a cell."""
+        key = (spec["program"], *tasks_of(spec))
         if key not in self._code:
-            self._code[key] = code_files(program, task)
+            self._code[key] = code_files(key[0], key[1:])
         return self._code[key]
 
     def of(self, spec: dict[str, Any]) -> dict[str, Any]:
@@ -147,7 +160,7 @@ class Identities:
         return {
             "schema": RECORDS_SCHEMA,
             "cell": spec,
-            "code": self.code(spec["program"], spec["workload"]["task"]),
+            "code": self.code(spec),
             "kernel": self.kernel,
             "versions": self.versions,
         }

@@ -171,9 +171,14 @@ def new_manifest(resolved: dict[str, Any], digest: str, command: str) -> dict[st
         "scenario": resolved,
         "digest": digest,
         "seeds": resolved["seeds"],
-        "code": code_files(PROGRAM, resolved["workload"]["task"]),
+        "code": code_files(PROGRAM, _tasks(resolved)),
         **environment(command),
     }
+
+
+def _tasks(resolved: dict[str, Any]) -> list[str]:
+    own = resolved["workload"]["task"]
+    return list(dict.fromkeys([own, *(job["task"] or own for job in resolved["jobs"])]))
 
 
 def cell_facts(folder: Path, wall_s: float | None = None) -> dict[str, Any]:
@@ -183,9 +188,7 @@ def cell_facts(folder: Path, wall_s: float | None = None) -> dict[str, Any]:
     discipline before and after, and the SHA-256 of each of its records.
     """
     outcome = _json(folder / "outcome.json") or {}
-    records = sorted(
-        p for p in folder.iterdir() if p.suffix == ".jsonl" or p.name == "outcome.json"
-    )
+    records = sorted([*folder.rglob("*.jsonl"), *folder.glob("outcome.json")])
     return {
         "status": outcome.get("status", "failed"),
         "virtual_s": outcome.get("virtual_s"),
@@ -193,7 +196,10 @@ def cell_facts(folder: Path, wall_s: float | None = None) -> dict[str, Any]:
         "system": _json(folder / "system.json"),
         "tc_before": _json(folder / "tc-before.json"),
         "tc_after": _json(folder / "tc-after.json"),
-        "records": {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in records},
+        "records": {
+            path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+            for path in records
+        },
     }
 
 

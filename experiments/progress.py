@@ -107,7 +107,8 @@ class SweepProgress(TerminalProgress):
         """Return what the bar of the whole says."""
         parts = [f"{self._done} of {self._total} done", f"{self._running} running"]
         parts += [f"{self._failed} failed"] if self._failed else []
-        return ", ".join([*parts, self._time_left()])
+        parts += [self._time_left()] if self._done < self._total else []
+        return ", ".join(parts)
 
     def _show(self) -> None:
         with self._lock:

@@ -44,6 +44,8 @@ class CellRecord:
         See `STATUSES`; the reason is empty for ok.
     problems : list of str
         What was wrong with the files, for the reader of the report.
+    jobs : dict of str to list of dict
+        By name, the steps of rank 0 of each job beside this one, from ``job-<name>/``.
     """
 
     label: str
@@ -57,6 +59,7 @@ class CellRecord:
     status: str
     reason: str
     problems: list[str] = field(default_factory=list)
+    jobs: dict[str, list[Row]] = field(default_factory=dict)
 
 
 def _finite(value: object) -> Any:
@@ -151,6 +154,13 @@ def read_cell(folder: Path) -> CellRecord:
             steps[int(rank)] = _needed(read_jsonl(path, problems), path.name)
         except ValueError as error:
             steps[int(rank)], damage = [], str(error)
+    jobs: dict[str, list[Row]] = {}
+    for path in sorted(folder.glob("job-*")):
+        try:
+            rows = read_jsonl(path / "steps-rank0.jsonl", problems)
+            jobs[path.name.removeprefix("job-")] = _needed(rows, path.name)
+        except ValueError as error:
+            problems.append(f"{path.name}: {error}")
     cell = CellRecord(
         label=str(meta.get("label") or (name[1] if name else folder.name)),
         seed=int(meta["seed"] if "seed" in meta else name[2] if name else 0),
@@ -160,6 +170,7 @@ def read_cell(folder: Path) -> CellRecord:
         status="",
         reason="",
         problems=problems,
+        jobs=jobs,
         **tables,
     )
     cell.status, cell.reason = _status(cell, damage)

@@ -18,12 +18,12 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
 from testbed.backends import CLOCKS
-from topologies import Fault, Flow, LinkEvent, SpecError, Topology
+from topologies import Fault, Flow, Job, LinkEvent, SpecError, Topology, phases
 from topologies import build as build_topology
 from topologies.checks import nearest
 from topologies.events import expand_events
 from topologies.shape import SHAPE_FIELDS
-from topologies.traffic import expand_traffic
+from topologies.traffic import expand_jobs, expand_traffic
 
 from .errors import UserError
 from .methods import method_names
@@ -156,7 +156,7 @@ class Scenario(_Strict):
     topology : dict, optional
         For `topologies.build`; a cluster has its own.
     events, traffic : list of dict
-        For `topologies.expand_events` and `topologies.expand_traffic`.
+        For `topologies.expand_events`, and for `topologies.expand_traffic` and `expand_jobs`.
     workload : Workload
     methods : list of str or Method
     seeds : list of int
@@ -211,7 +211,24 @@ class Scenario(_Strict):
             return ()
         folder = self._file.parent
         expand = functools.partial(expand_events, self.events, self.network, self.end_s, folder)
-        return tuple(_keyed("events", expand))
+        made = tuple(_keyed("events", expand))
+        _keyed("events", lambda: phases(self.network, made))  # what they ask for together
+        return made
+
+    @property
+    def longest_outage_s(self) -> float:
+        """Seconds of the longest pause of a host or cut of a link; 0 if it never ends."""
+        longest = 0.0
+        down: dict[tuple[str, str | None], float] = {}
+        for event in self.changes:
+            if isinstance(event, Fault):
+                longest = max(longest, event.duration_s or 0.0)
+            elif event.changes.get("up") is False:
+                down.setdefault((event.link, event.sender), event.at_s)
+            elif event.changes.get("up") is True:
+                start_s = down.pop((event.link, event.sender), event.at_s)
+                longest = max(longest, event.at_s - start_s)
+        return longest
 
     @functools.cached_property
     def flows(self) -> tuple[Flow, ...]:
@@ -219,6 +236,12 @@ class Scenario(_Strict):
         if self.topology is None:
             return ()
         expand = functools.partial(expand_traffic, self.traffic, self.network, self.end_s)
+        return tuple(_keyed("traffic", expand))
+
+    @functools.cached_property
+    def jobs(self) -> tuple[Job, ...]:
+        """Training jobs of others, on hosts of their own."""
+        expand = functools.partial(expand_jobs, self.traffic, self.network, self.end_s)
         return tuple(_keyed("traffic", expand))
 
     @functools.cached_property
@@ -244,8 +267,11 @@ class Scenario(_Strict):
             "topology": None if self.topology is None else self.network.to_dict(),
             "events": [event.to_dict() for event in self.changes],
             "traffic": [flow.to_dict() for flow in self.flows],
+            "jobs": [job.to_dict() for job in self.jobs],
             "methods": [arm.model_dump(mode="json") for arm in self.arms],
             "timeout_s": self.end_s,
+            # after an outage TCP may wait as long again before it tries
+            "stall_s": min(120.0 + 2 * self.longest_outage_s, self.end_s),
         }
         return json.loads(json.dumps(data, sort_keys=True, allow_nan=False))
 
@@ -400,6 +426,10 @@ def _check_methods(scenario: Scenario) -> None:
         if arm.label in labels:
             raise SpecError(f"methods.{i}.label", f"'{arm.label}' is used twice")
         labels.add(arm.label)
+    for i, job in enumerate(scenario.jobs):
+        if job.method not in valid:
+            hint = nearest(job.method, valid) or f"; valid: {', '.join(valid)}"
+            raise SpecError(f"traffic.{i}.method", f"no method '{job.method}'{hint}")
     for i, seed in enumerate(scenario.seeds):
         if seed in scenario.seeds[:i]:
             raise SpecError(f"seeds.{i}", f"{seed} is used twice")

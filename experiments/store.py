@@ -111,7 +111,7 @@ class CellStore:
             found.append(f"{count} running when the sweep was killed: removed, to run again")
         found += repair(self.folder / JOURNAL)
         for cell in sorted(self.cells.iterdir()):
-            torn = [text for path in sorted(cell.glob("*.jsonl")) for text in repair(path)]
+            torn = [text for path in sorted(cell.rglob("*.jsonl")) for text in repair(path)]
             if torn or self.outcome(cell.name) is None:
                 what = "; ".join(torn) or "outcome.json is missing or damaged"
                 found.append(f"cell {cell.name}: {what}: it will run again")
@@ -147,9 +147,9 @@ class CellStore:
             Torn lines that were cut, as happens to a cell that was stopped.
         """
         assert self._held
-        torn = [text for path in sorted(attempt.glob("*.jsonl")) for text in repair(path)]
+        torn = [text for path in sorted(attempt.rglob("*.jsonl")) for text in repair(path)]
         write_json(attempt / PROVENANCE, {**provenance, "repaired": torn})
-        for path in (*attempt.iterdir(), attempt):
+        for path in (*attempt.rglob("*"), attempt):
             _sync(path)
         target = self.path(digest)
         if target.exists():  # failed before

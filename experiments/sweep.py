@@ -23,8 +23,8 @@ from . import datasets
 from .engine import Engine, LocalEngine, Task, place
 from .errors import UserError
 from .estimate import TimeLeft, measured_on
-from .harness import cell_spec, check_options, choose_backend, ensure_kernel
-from .identity import Identities, code_files
+from .harness import cell_spec, check_options, choices_of, choose_backend, ensure_kernel
+from .identity import Identities, code_files, tasks_of
 from .manifest import environment, machine, now_utc, update
 from .progress import Progress
 from .runs import RESULTS
@@ -133,9 +133,9 @@ def plan(
             backend = backend or choose_backend(resolved, spec, back_ends).name
             spec["backend"] = backend
             cells.append(PlannedCell(variation, cell.label, cell.seed, spec, known.digest(spec)))
-    for task in dict.fromkeys(cell.spec["workload"]["task"] for cell in cells):
+    for task in dict.fromkeys(task for cell in cells for task in tasks_of(cell.spec)):
         datasets.check(task)
-    check_options((cell.spec["method"], cell.spec["options"]) for cell in cells)
+    check_options(choice for cell in cells for choice in choices_of(cell.spec))
     return _only(cells, only)
 
 
@@ -242,12 +242,11 @@ def _manifest(
     sweep: Sweep, cells: Sequence[PlannedCell], identities: Identities, command: str
 ) -> dict[str, Any]:
     """Return what repeats a sweep, and which cell stands for what in its tables."""
-    tasks = dict.fromkeys((c.spec["program"], c.spec["workload"]["task"]) for c in cells)
     return {
         **environment(command),
         "sweep": {"name": sweep.name, "description": sweep.description, "axes": sweep.axes},
         "guest_kernel": identities.kernel,
-        "code": {k: v for task in tasks for k, v in identities.code(*task).items()},
+        "code": {k: v for cell in cells for k, v in identities.code(cell.spec).items()},
         "scenarios": {v.key: v.scenario.resolved() for v in sweep.variations},
         "cells": [
             {
@@ -304,8 +303,8 @@ def _run(
 
 def _check_code(identities: Identities, cell: PlannedCell) -> None:
     """Refuse a cell during which the code was edited: it ran neither the old nor the new."""
-    task = (cell.spec["program"], cell.spec["workload"]["task"])
-    planned, now = identities.code(*task), code_files(*task)
+    planned = identities.code(cell.spec)
+    now = code_files(cell.spec["program"], tasks_of(cell.spec))
     changed = [name for name in {**planned, **now} if planned.get(name) != now.get(name)]
     if changed:
         raise UserError(

@@ -76,7 +76,7 @@ class Variation:
 
     scenario: Scenario
     name: str = BASE
-    axes: Mapping[str, Scalar] = field(default_factory=dict)
+    axes: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def key(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from typing import Any
 
@@ -18,11 +19,14 @@ def main(arguments: list[str] | None = None) -> int:
     bench.add_argument("--json", action="store_true", help="print one JSON object")
     bench.add_argument("--numel", type=int, default=11_700_000, help="floats (default: ResNet18)")
     bench.add_argument("--repeats", type=int, default=7, help="measurements of each pair")
+    verbs.add_parser("build", help="compile the host kernels once, for all later trainings")
     verbs.add_parser("methods", help="list the methods and their options")
     verbs.add_parser("check", help="check [[method, options], …] from standard input, as JSON")
     chosen = parser.parse_args(arguments)
     if chosen.verb == "methods":
         return _methods()
+    if chosen.verb == "build":
+        return _build()
     if chosen.verb == "check":
         return _check(json.load(sys.stdin))
     if chosen.numel < 100_000 or chosen.repeats < 1:
@@ -36,6 +40,17 @@ def _methods() -> int:
 
     for name in netsenseml.methods():
         print(f"{name:15s} {netsenseml.options(name)()}")
+    return 0
+
+
+def _build() -> int:
+    from netsenseml.native import build
+
+    try:
+        print(build().__file__)
+    except RuntimeError as error:
+        print(f"build: {error}", file=sys.stderr)
+        return 1
     return 0
 
 
@@ -58,7 +73,13 @@ def _bench(numel: int, repeats: int, as_json: bool) -> int:
     import torch
 
     from netsenseml.bench import run
+    from netsenseml.native import build
 
+    if os.environ.get("NETSENSEML_NATIVE", "") == "":
+        try:
+            build()
+        except RuntimeError as error:
+            print(f"bench: without C++ kernels: {error}", file=sys.stderr)
     devices = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
     results = [run(numel, repeats, device) for device in devices]
     if as_json:

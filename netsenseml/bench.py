@@ -13,11 +13,10 @@ from typing import Any
 
 import torch
 
-from netsenseml.bits import pack_bits
 from netsenseml.codecs.fp16 import Fp16
 from netsenseml.codecs.half import CHUNK
 from netsenseml.codecs.int8 import quantize
-from netsenseml.codecs.signs import l1_norm, negative_bits
+from netsenseml.codecs.signs import l1_norm, sign_bits
 from netsenseml.memory import Scratch
 from netsenseml.native import kernels
 from netsenseml.selection import kept_count, top_k
@@ -157,8 +156,7 @@ def _quantizers(source: torch.Tensor, scratch: Scratch) -> dict[str, Callable[[]
         quantize(source[: blocks * 256], 256, scales, codes, part)
 
     def sign() -> object:
-        negative_bits(source, negative)
-        pack_bits(negative, packed)
+        sign_bits(source, negative, packed)
         return l1_norm(source)
 
     return {"fp16": fp16, "int8": int8, "sign": sign}

@@ -27,8 +27,8 @@ from netsenseml.codecs.base import Codec
 from netsenseml.costs import CodecCosts, Network, overhead_s
 from netsenseml.layout import Group
 from netsenseml.policy import Decision, Measurement, Policy
-from netsenseml.sensing import LinkSense, Pace
-from netsenseml.transport import link_bytes
+from netsenseml.sensing import CLEAR_SHARE, LinkSense, Pace
+from netsenseml.transport import link_bytes, round_count
 
 __all__ = ["Candidate", "Controller"]
 
@@ -39,7 +39,7 @@ _EXPIRY = 200  # steps after which a measurement is forgotten
 _ALERT = 4  # steps after a change of bandwidth in which no patience is asked
 _PROBE_AFTER = 6  # quiet steps before the first probe step
 _PROBE_EVERY = 64
-_PROBE_STEPS = 2
+_PROBE_STEPS = 3
 _PROBE_COST = 0.35  # part by which one of them may be longer
 _PATIENCE_FASTER = 2
 _PATIENCE_FINER = 3
@@ -108,6 +108,7 @@ class Controller(Policy):
         self._next_probe = _PROBE_AFTER
         self._home = ""
         self._away = 0
+        self._chains = 1.0  # buckets whose collectives did not overlap with another's
 
     def codecs(self) -> tuple[Codec, ...]:
         return tuple(candidate.codec for candidate in self._candidates.values())
@@ -138,6 +139,8 @@ class Controller(Policy):
                 self._patience = 1
             self._alert = _ALERT
         self._remember(min(row.overhead_s for row in rows))
+        if groups and len(rows) > 1:
+            self._chains = rows[0].rounds / max(1, self._rounds(self._current, groups, len(rows)))
         self._in_use += 1
         if self._home:
             self._away -= 1
@@ -201,26 +204,44 @@ class Controller(Policy):
             self._switch(wanted, net, gain)
 
     def _probe(self, groups: Sequence[Group], net: Network) -> None:
-        """Send two steps of a larger size, so that latency and bandwidth can be told apart.
+        """Where latency hides the rate, send a few steps of a size large enough to show it.
 
-        Of the candidates that send at least half as much again, all at once, the largest that
-        costs little.
-        The first of the two steps meets a congestion window made for less and does not count.
+        Of the candidates that send all at once, the smallest that is large enough; the largest
+        of those that cost little, if none is. The first of the steps meets a congestion window
+        made for less and does not count.
         """
         self._quiet, self._next_probe = 0, _PROBE_EVERY
-        mine = self._bytes(self._current, groups, net.world)
+        if self._share(self._current, groups, net.world) <= CLEAR_SHARE:
+            return
         score = {key: self._score(key, groups, net) for key in self._order}
         floor = score[self._current] / (1 + _PROBE_COST)
-        sizes = {
-            key: self._bytes(key, groups, net.world)
+        mine = self._bytes(self._current, groups, net.world)
+        shares = {
+            key: self._share(key, groups, net.world)
             for key in self._order
-            if score[key] >= floor and self._single(key, groups, net.world)
+            if score[key] >= floor
+            and self._single(key, groups, net.world)
+            and self._bytes(key, groups, net.world) > mine
         }
-        largest = max(sizes, key=lambda key: sizes[key], default=self._current)
-        if sizes.get(largest, 0) >= 1.5 * mine:
+        enough = [key for key, share in shares.items() if share <= CLEAR_SHARE]
+        if shares:
             self._home, self._away = self._current, _PROBE_STEPS
-            self._current = largest
-            self._reason = f"{self._home} -> {self._current} for two steps: a larger message"
+            self._current = (
+                max(enough, key=lambda key: shares[key])
+                if enough
+                else min(shares, key=lambda key: shares[key])
+            )
+            self._reason = f"{self._home} -> {self._current} for a while: a larger message"
+
+    def _share(self, key: str, groups: Sequence[Group], world: int) -> float:
+        """Part of a candidate's time on the network that is latency."""
+        rounds = self._rounds(key, groups, world) * self._chains
+        return self._link.share(self._bytes(key, groups, world), rounds)
+
+    def _rounds(self, key: str, groups: Sequence[Group], world: int) -> int:
+        """Message rounds if the buckets' collectives overlap in full."""
+        plan = self._candidates[key].codec.transfers(groups[0], world)
+        return sum(round_count(transfer.kind, world) for transfer in plan)
 
     def _bytes(self, key: str, groups: Sequence[Group], world: int) -> int:
         codec = self._candidates[key].codec
@@ -267,6 +288,7 @@ class Controller(Policy):
             "next_probe": self._next_probe,
             "home": self._home,
             "away": self._away,
+            "chains": self._chains,
         }
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
@@ -282,3 +304,4 @@ class Controller(Policy):
         self._step = int(saved["step"])
         self._quiet, self._next_probe = int(saved["quiet"]), int(saved["next_probe"])
         self._home, self._away = str(saved["home"]), int(saved["away"])
+        self._chains = float(saved["chains"])

@@ -1,5 +1,5 @@
-// A single-pass kernel for the host. It computes exactly what the torch fallback computes; the
-// fallback needs several trips through memory where this needs one.
+// Single-pass kernels for the host. They compute exactly what the torch fallbacks compute; those
+// need several trips through memory where these need one.
 #include <torch/extension.h>
 
 #include <cmath>
@@ -50,8 +50,40 @@ void quantize(const torch::Tensor& source, int64_t block, torch::Tensor scales,
   }
 }
 
+// negative[i] = x[i] < 0, and the same as bit i % 8 of packed[i / 8].
+void signs(const torch::Tensor& source, torch::Tensor negative, torch::Tensor packed) {
+  check(source, torch::kFloat, "source");
+  check(negative, torch::kBool, "negative");
+  check(packed, torch::kByte, "packed");
+  const int64_t n = source.numel();
+  TORCH_CHECK(negative.numel() == n && packed.numel() == (n + 7) / 8, "signs: sizes do not match");
+  const float* __restrict__ x = source.data_ptr<float>();
+  uint8_t* __restrict__ flag = reinterpret_cast<uint8_t*>(negative.data_ptr<bool>());
+  uint8_t* __restrict__ out = packed.data_ptr<uint8_t>();
+  int64_t i = 0;
+  for (; i + 64 <= n; i += 64) {
+    uint64_t eights[8];
+    uint8_t* one = reinterpret_cast<uint8_t*>(eights);
+    for (int j = 0; j < 64; ++j) one[j] = x[i + j] < 0;
+    __builtin_memcpy(flag + i, eights, 64);
+    // Eight bytes of 0 or 1 become the eight bits of one byte (host order: little endian).
+    for (int j = 0; j < 8; ++j) {
+      out[i / 8 + j] = static_cast<uint8_t>((eights[j] * 0x0102040810204080ull) >> 56);
+    }
+  }
+  for (; i < n; i += 8) {
+    uint8_t last = 0;
+    for (int64_t j = i; j < n && j < i + 8; ++j) {
+      flag[j] = x[j] < 0;
+      last |= flag[j] << (j - i);
+    }
+    out[i / 8] = last;
+  }
+}
+
 }  // namespace
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("quantize", &quantize, "Quantize blocks to int8");
+  m.def("signs", &signs, "Signs as bools and as bits");
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -34,6 +35,8 @@ class Measurement:
         Seconds the step stood still waiting for collectives.
     dense_bytes : float
         The gradient in fp32.
+    main_s, main_link_bytes, main_rounds : float
+        Duration, bytes and latencies of the step's largest collective alone.
     """
 
     busy_s: float
@@ -46,6 +49,9 @@ class Measurement:
     decode_s: float
     exposed_s: float
     dense_bytes: float
+    main_s: float = math.nan
+    main_link_bytes: float = 0.0
+    main_rounds: float = 0.0
 
     @property
     def overhead_s(self) -> float:

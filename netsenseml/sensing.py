@@ -1,12 +1,15 @@
 """Latency, bandwidth and compute time from what all ranks measured.
 
-Four things disturb a naive ``bytes / seconds``:
+Five things disturb a naive ``bytes / seconds``:
 
 - Waiting for a slow rank lengthens a collective on all ranks but the slow one: of every step the
   shortest busy period over ranks counts.
 - Latency lengthens it by a part that does not depend on size: rounds times the agreement's own
   duration per round, a message of fixed size, as a windowed minimum.
-- That part is not quite the same for every message: small ones overlap some of it, larger ones
+- Collectives that start one after the other leave the network idle in between, and those that
+  overlap lengthen each other: of the step as a whole and of its largest collective alone, the one
+  that shows the higher rate counts.
+- The latency is not quite the same for every message: small ones overlap some of it, larger ones
   wait for TCP's window. So each size has a fixed cost of its own, learnt by comparison with the
   size that lasts longest beside its latency and therefore tells the bandwidth best.
 - One odd sample must not move the estimate, a real change must move it at once: samples inside a
@@ -22,9 +25,9 @@ from typing import Any
 
 from netsenseml.policy import Measurement
 
-__all__ = ["LinkSense", "Pace"]
+__all__ = ["CLEAR_SHARE", "LinkSense", "Pace"]
 
-_CLEAR = 0.4  # part of a message's time that latency may take for the rest to tell the rate
+CLEAR_SHARE = 0.4  # part of a message's time that latency may take, for the rest to tell the rate
 _SIZES = 6  # sizes remembered
 _TIMES = 9  # times remembered of each
 _FIXED = (0.3, 3.0)  # fixed cost of a size, as a multiple of its rounds' latency
@@ -65,7 +68,7 @@ class LinkSense:
         self._fixed: dict[tuple[float, float], float] = {}
         self._samples: list[list[float]] = []  # [link bytes, rounds, busy seconds]
         self._outside: list[float] = []
-        self._last: tuple[float, float] = (0.0, 0.0)
+        self._last = 0.0
         self._seen = 0
         self.bandwidth: float | None = None
 
@@ -83,11 +86,6 @@ class LinkSense:
         known = [fixed / rounds for (_, rounds), fixed in self._fixed.items() if rounds]
         return max(self.ping_s, statistics.median(known)) if known else self.ping_s
 
-    @property
-    def clear(self) -> bool:
-        """Some message at the present bandwidth was long enough to tell it from latency."""
-        return self._reference() is not None
-
     def share(self, moved: float, rounds: float) -> float:
         """Part of a message's time that latency would take; 1 while nothing is known."""
         if self.bandwidth is None or moved <= 0:
@@ -102,21 +100,29 @@ class LinkSense:
         if pings and world > 1:
             self._pings.append(statistics.median_low(pings) / (world - 1))
             del self._pings[: -self._latency_window]
-        busy_s = min(row.busy_s for row in rows)
-        moved, rounds = rows[0].link_bytes, rows[0].rounds
-        if not (busy_s > 0 and moved > 0 and math.isfinite(busy_s)):
+        point = self._point(rows)
+        if point is None:
             return False
+        moved, rounds, busy_s = point
         self._seen += 1
-        point = [moved, rounds, busy_s]
         changed = self._filter(point)
         # The first message of a new size meets a congestion window made for the old one.
-        if self._last == (moved, rounds) and not self._outside:
+        settled = self._seen > self._startup and not self._outside
+        if settled and self._last == rows[0].link_bytes:
             self._note(moved, rounds, busy_s)
             self._calibrate()
-        self._last = (moved, rounds)
+        self._last = rows[0].link_bytes
         if not changed and self.bandwidth is not None and self._seen > self._startup:
             self.bandwidth = statistics.median(self._rate(sample) for sample in self._samples)
         return changed
+
+    def _point(self, rows: Sequence[Measurement]) -> list[float] | None:
+        """[link bytes, rounds, shortest seconds] of the whole step or its largest collective."""
+        first = rows[0]
+        whole = [first.link_bytes, first.rounds, min(row.busy_s for row in rows)]
+        main = [first.main_link_bytes, first.main_rounds, min(row.main_s for row in rows)]
+        usable = [p for p in (whole, main) if p[0] > 0 and p[2] > 0 and math.isfinite(p[2])]
+        return max(usable, key=self._rate, default=None)
 
     def _rate(self, point: list[float]) -> float:
         moved, rounds, busy_s = point
@@ -134,15 +140,14 @@ class LinkSense:
         del self._sizes[:-_SIZES]
 
     def _reference(self) -> tuple[float, float, list[float]] | None:
-        """The size of which latency takes the smallest part, if that is small enough."""
-        if not self.ping_s:
+        """The size that sends most per round, if latency takes a small part of its time.
+
+        By bytes, not by time: a message that was held up would seem clear.
+        """
+        if not self._sizes or not self.ping_s:
             return None
-        best, least = None, _CLEAR
-        for size in self._sizes:
-            share = size[1] * self.ping_s / min(size[2])
-            if share <= least:
-                best, least = size, share
-        return best
+        best = max(self._sizes, key=lambda size: size[0] / max(size[1], 1))
+        return best if best[1] * self.ping_s <= CLEAR_SHARE * min(best[2]) else None
 
     def _calibrate(self) -> None:
         """Learn the fixed cost of every size from the clearest one."""
@@ -189,7 +194,7 @@ class LinkSense:
             "fixed": [[*size, fixed] for size, fixed in self._fixed.items()],
             "samples": [list(point) for point in self._samples],
             "outside": list(self._outside),
-            "last": list(self._last),
+            "last": self._last,
             "seen": self._seen,
             "bandwidth": self.bandwidth,
         }
@@ -201,7 +206,7 @@ class LinkSense:
         self._fixed = {(moved, rounds): fixed for moved, rounds, fixed in saved["fixed"]}
         self._samples = [list(point) for point in saved["samples"]]
         self._outside = list(saved["outside"])
-        self._last = (saved["last"][0], saved["last"][1])
+        self._last = float(saved["last"])
         self._seen = int(saved["seen"])
         self.bandwidth = saved["bandwidth"]
 

@@ -224,6 +224,7 @@ class HookState:
 
     def _measure(self, step: StepContext, record: StepRecord) -> Measurement:
         busy_s, link, rounds = busy_period(step.handles)
+        main = max(step.handles, key=lambda handle: handle.link, default=None)
         known = self._step > 0 and self._begin_s > 0
         ping_s = self._agreement.ping_s if self._agreement is not None else NAN
         return Measurement(
@@ -237,6 +238,9 @@ class HookState:
             decode_s=record.decode_s,
             exposed_s=record.exposed_comm_s,
             dense_bytes=record.dense_bytes,
+            main_s=main.end_s[0] - main.start_s if main else NAN,
+            main_link_bytes=main.link if main else 0.0,
+            main_rounds=main.rounds if main else 0.0,
         )
 
     # for the user -------------------------------------------------------------------------

@@ -8,6 +8,7 @@ control", 1988; Carter and Crovella, 1996). On a virtual clock it is exact.
 from __future__ import annotations
 
 import contextlib
+import math
 import socket
 import time
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from topologies import Topology
 from topologies.shape import FRAME_BYTES
 
 from .namespaces import entered
+from .verdict import Deviation
 
 __all__ = ["PathProbe", "deviations", "probe_path"]
 
@@ -119,7 +121,7 @@ def deviations(
     rate_tolerance: float,
     rtt_tolerance: float,
     rtt_floor_ms: float,
-) -> list[str]:
+) -> list[Deviation]:
     """Say where a path is not what was asked: rate by share, RTT by share or by a floor in ms.
 
     Where frames are lost or delayed at random a burst says nothing exact of the rate, and a
@@ -136,9 +138,13 @@ def deviations(
     rtt, rate = probe.got_rtt_ms, probe.got_rate_mbps
     allowed = max(rtt_tolerance * probe.asked_rtt_ms, rtt_floor_ms)
     if rtt is None or abs(rtt - probe.asked_rtt_ms) > allowed:
-        wrong.append(f"{name}: RTT asked {probe.asked_rtt_ms:.3f} ms, got {_shown(rtt)}")
+        text = f"{name}: RTT asked {probe.asked_rtt_ms:.3f} ms, got {_shown(rtt)}"
+        off = math.inf if rtt is None else abs(rtt - probe.asked_rtt_ms) / allowed
+        wrong.append(Deviation(text, off))
     if rate is None or abs(rate / probe.asked_rate_mbps - 1) > rate_tolerance:
-        wrong.append(f"{name}: rate asked {probe.asked_rate_mbps:g} Mbit/s, got {_shown(rate)}")
+        text = f"{name}: rate asked {probe.asked_rate_mbps:g} Mbit/s, got {_shown(rate)}"
+        share = math.inf if rate is None else abs(rate / probe.asked_rate_mbps - 1)
+        wrong.append(Deviation(text, share / rate_tolerance))
     return wrong
 
 

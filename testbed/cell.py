@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from topologies import Flow, Topology
+from topologies import Flow, LinkEvent, Topology, phases
 
 from .crosstraffic import SERVER_LEAD_S, CrossTraffic
 from .limits import limit_host
@@ -23,6 +23,7 @@ from .ranks import RankProcess, start_rank
 from .realwatch import RealLinkWatch
 from .shaping import Shaper
 from .timeline import Timeline
+from .verdict import verdict
 
 __all__ = ["Cell", "write_json"]
 
@@ -69,12 +70,16 @@ class Cell:
         # select() takes microseconds where epoll rounds a timeout up to a millisecond
         self.selector = selectors.SelectSelector()
         self.ranks: list[RankProcess] = []
+        self.rivals: dict[str, list[RankProcess]] = {}
         self.start_s: float | None = None
         self.progress_s = time.monotonic()
         self.reason: str | None = None
         self.real = spec["clock"] == "real"
         watch = RealLinkWatch if self.real else LinkWatch
-        self.links = watch(self.topology, shaper, folder / "links.jsonl")
+        events = [LinkEvent.from_dict(e) for e in spec["events"] if e["kind"] == "link"]
+        self.links = watch(
+            self.topology, shaper, folder / "links.jsonl", phases(self.topology, events)
+        )
         self._events = open(folder / "events.jsonl", "w")  # noqa: SIM115
         flows = [Flow(**flow) for flow in spec["traffic"]]
         self.traffic = CrossTraffic(flows, self._enter, self._address)
@@ -117,9 +122,12 @@ class Cell:
         shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         write_json(self.folder / f"tc-{when}.json", json.loads(shown))
 
-    def probe(self) -> None:
-        """Measure the quiet net."""
+    def probe(self, ports: dict[str, tuple[str, str]]) -> None:
+        """Measure the quiet net, as it is and as it will be."""
         self.links.probe(self._pid, self._address)
+        if not self.real:  # single frames a few µs apart are beyond a real clock
+            hosts = {host.name for host in self.topology.hosts}
+            self.links.rehearse(ports, lambda node: self._pid(node) if node in hosts else None)
 
     def _judge(self) -> None:
         """Judge what the links did, given what the ranks that share no link account for."""
@@ -162,6 +170,7 @@ class Cell:
                 if direction.link == event["link"] and event["sender"] in (None, direction.sender)
             ]
             self.shaper.change(names, event["changes"])
+            self.links.changed(names, at_s)
             detail = event["changes"]
         elif kind == "rank-killed":
             rank = self.topology.rank_hosts().index(where)
@@ -170,12 +179,14 @@ class Cell:
         else:
             rank = self.topology.rank_hosts().index(where)
             self.ranks[rank].signal(signal.SIGSTOP)
+            self.traffic.signal(where, signal.SIGSTOP)
             self.timeline.at(at_s + event["duration_s"], partial(self._resume, where, rank))
             detail = {"rank": rank, "duration_s": event["duration_s"]}
         self._record_event(at_s, kind, where, detail)
 
     def _resume(self, host: str, rank: int, at_s: float) -> None:
         self.ranks[rank].signal(signal.SIGCONT)
+        self.traffic.signal(host, signal.SIGCONT)
         self._record_event(at_s, "host-resumed", host, {"rank": rank})
 
     def _listen(self, number: int, at_s: float) -> None:
@@ -201,26 +212,49 @@ class Cell:
 
     def start_ranks(self, program: Any, prepared: Any) -> None:
         """Fork every rank into its host."""
+        hosts = self.topology.rank_hosts()
+        self.ranks = self._fork(program, prepared, self.spec, hosts, self.folder, MASTER_PORT)
+
+    def start_jobs(self, program: Any) -> None:
+        """Fork the ranks of the jobs beside the one under test; they record in a folder each."""
+        for number, job in enumerate(self.spec.get("jobs", ())):
+            folder = self.folder / f"job-{job['name']}"
+            folder.mkdir()
+            spec = {**self.spec, **job}
+            port = MASTER_PORT + 1 + number
+            prepared = program.prepare(spec)
+            ranks = self._fork(program, prepared, spec, job["hosts"], folder, port)
+            self.rivals[job["name"]] = ranks
+
+    def _fork(
+        self,
+        program: Any,
+        prepared: Any,
+        spec: dict[str, Any],
+        names: list[str],
+        folder: Path,
+        port: int,
+    ) -> list[RankProcess]:
         from .net import interface
 
         hosts = {host.name: host for host in self.topology.hosts}
-        for rank, host in enumerate(self.topology.rank_hosts()):
+        made = []
+        for rank, host in enumerate(names):
             context = {
                 "rank": rank,
-                "world_size": self.spec["world_size"],
+                "world_size": len(names),
                 "interface": interface(self.net, host),
-                "master_address": self._address("h0"),
-                "master_port": MASTER_PORT,
-                "folder": self.folder,
+                "master_address": self._address(names[0]),
+                "master_port": port,
+                "folder": folder,
             }
             process = start_rank(
-                self.net.get(host).pid,
-                lambda where: program.run(self.spec, prepared, where),
-                context,
+                self.net.get(host).pid, lambda where: program.run(spec, prepared, where), context
             )
             limit_host(hosts[host], [process.child.pid])
-            self.ranks.append(process)
+            made.append(process)
             self.selector.register(process.child.channel, selectors.EVENT_READ, process)
+        return made
 
     def watch(self) -> str:
         """Wait until the ranks have ended, letting the timeline happen; return the status."""
@@ -236,7 +270,9 @@ class Cell:
             status = self._trouble()
             if status is not None:
                 return status
-            if self.start_s is None and all(rank.ready for rank in self.ranks):
+            others = [rank for ranks in self.rivals.values() for rank in ranks]
+            waited = self.ranks + [rank for rank in others if not rank.ended]
+            if self.start_s is None and all(rank.ready for rank in waited):
                 self._begin()
             if self.start_s is not None:
                 self.timeline.run_due(self.now_s())
@@ -268,11 +304,15 @@ class Cell:
         self.schedule()
         for rank in self.ranks:
             rank.begin(self.start_s)
+        for job in self.spec.get("jobs", ()):
+            for rank in self.rivals[job["name"]]:
+                rank.begin(self.start_s + job["start_s"])
         self.progress_s = self.start_s
 
     def _hear(self, rank: RankProcess) -> None:
         for _ in rank.messages():
-            self.progress_s = time.monotonic()
+            if rank in self.ranks:  # what others do is no progress
+                self.progress_s = time.monotonic()
         if rank.ended:
             self.selector.unregister(rank.child.channel)
 
@@ -299,6 +339,15 @@ class Cell:
         self.reason = f"{why}; rank {behind.rank} is at step {behind.step + 1}"
         return "timeout"
 
+    def _failed_jobs(self) -> list[str]:
+        """Return a line for each job beside this one that did not go on as it should."""
+        return [
+            f"job {name}: "
+            + next((str(r.result["reason"]) for r in ranks if r.result), "a rank died")
+            for name, ranks in self.rivals.items()
+            if any(r.ended and (r.result or {}).get("status") != "ok" for r in ranks)
+        ]
+
     # -- the end ---------------------------------------------------------------------------
 
     def outcome(self, status: str) -> dict[str, Any]:
@@ -309,7 +358,8 @@ class Cell:
             self.record_qdiscs("after")
             self._judge()
             self.links.wrong += self.traffic.died()
-        for rank in self.ranks:
+        self.links.wrong += self._failed_jobs()
+        for rank in [*self.ranks, *(rank for own in self.rivals.values() for rank in own)]:
             rank.signal(signal.SIGKILL)
         results = [rank.result or {} for rank in self.ranks]
         digests = {result.get("digest") for result in results}
@@ -318,9 +368,11 @@ class Cell:
             "reason": self.reason,
             "replicas_identical": len(digests) == 1 if digests and None not in digests else None,
             "digest": digests.pop() if len(digests) == 1 else None,
-            "link_verdict": "; ".join(self.links.wrong) or "ok",
+            "link_verdict": verdict(self.links.wrong),
+            "link_deviations": list(dict.fromkeys(self.links.wrong)),
             "link_check": self.links.check,
             "virtual_s": end_s,
+            "jobs": {name: ranks[0].step + 1 for name, ranks in self.rivals.items()},
             "warmup_steps": self.spec["warmup_steps"],
             "ranks": [{k: v for k, v in r.items() if k != "kind"} for r in results],
         }

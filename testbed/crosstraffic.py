@@ -85,6 +85,14 @@ class CrossTraffic:
             if process is not None and process.poll() is None:
                 process.send_signal(signal.SIGKILL)
 
+    def signal(self, host: str, number: int) -> None:
+        """Send a signal to every program that runs on a host."""
+        for running in self._running.values():
+            ends = ((running.flow.source, running.client), (running.flow.sink, running.server))
+            for name, process in ends:
+                if name == host and process is not None and process.poll() is None:
+                    process.send_signal(number)
+
     def died(self) -> list[str]:
         """Return a line for each flow that ended although nobody stopped it."""
         return [

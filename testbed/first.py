@@ -74,13 +74,14 @@ def run(folder: Path) -> dict[str, Any]:
         cell.measure_machine()
         shaper.apply()
         cell.record_system()
-        cell.probe()
+        cell.probe(ports)
         cell.record_qdiscs("before")
         if spec["program"] is None:  # a calibration
             return cell.outcome("ok")
         program = importlib.import_module(spec["program"])
         prepared = program.prepare(spec)
         cell.start_ranks(program, prepared)
+        cell.start_jobs(program)
         cell.progress_s = time.monotonic()  # on a real clock, importing took its time
         return cell.outcome(cell.watch())
 

@@ -133,7 +133,7 @@ class Guest:
             "init=/proc/self/cwd/init.sh",
             "con0=fd:0,fd:1",
             "con=null",
-            "quiet",
+            "loglevel=1" if real_clock else "quiet",
             *_virtual_clock(seed, real_clock),
             "norandmaps",
             # seeded at boot: without it the first random number waits for minutes of entropy

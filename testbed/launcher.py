@@ -23,6 +23,11 @@ _RANK_MB = 384
 _STACKS_WALL_S = 5.0
 
 
+def _ranks(spec: dict[str, Any]) -> int:
+    """Return how many ranks the cell has, those of other jobs included."""
+    return spec["world_size"] + sum(job["world_size"] for job in spec.get("jobs", ()))
+
+
 class CellRun(Protocol):
     """A running cell, as the harness sees it on every back end."""
 
@@ -132,7 +137,7 @@ class GuestCell(FolderRun):
         self._guest = Guest(
             kernel,
             GuestFiles(folder),
-            memory_mb=spec.get("memory_mb") or _BASE_MB + _RANK_MB * spec["world_size"],
+            memory_mb=spec.get("memory_mb") or _BASE_MB + _RANK_MB * _ranks(spec),
             seed=spec["seed"] + 1,
             stall_s=stall_wall_s,
             cpu=cpu,

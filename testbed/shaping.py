@@ -1,9 +1,9 @@
 """Make each direction of a link do to frames what was asked, and prove that it does.
 
-A direction is shaped by one netem at the far side of the sender's cable, never in the sending
-host: there it would hide the sender's own queueing from its TCP. Toward a switch that is an
-ifb device fed from the switch port's ingress; from a switch it is the port's egress. Every
-setting is read back and compared; a difference stops the run.
+A direction is shaped by one netem (`aqm` has the exceptions) at the far side of the sender's
+cable, never in the sending host: there it would hide the sender's own queueing from its TCP.
+Toward a switch that is an ifb device fed from the switch port's ingress; from a switch it is the
+port's egress. Every setting is read back and compared; a difference stops the run.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from topologies import Shape, Topology
+from topologies.phases import changed
 from topologies.shape import FRAME_BYTES
+
+from .aqm import UNLIMITED, bucket_differences, bucket_lines, is_split
 
 __all__ = ["Direction", "Shaper", "ShapingError", "differences", "netem_arguments"]
 
@@ -49,7 +52,12 @@ class Direction:
 
 
 def queue_limit(shape: Shape, queue_bytes: int) -> int:
-    """Return netem's limit in full frames: the queue asked for, and what the delay holds."""
+    """Return netem's limit in full frames: the queue asked for, and what the delay holds.
+
+    A netem that is not the queue itself never ends it.
+    """
+    if is_split(shape):
+        return UNLIMITED
     in_flight = shape.rate_mbps * 1e6 / 8 * shape.delay_ms / 1e3
     return max(2, math.ceil((queue_bytes + in_flight) / FRAME_BYTES))
 
@@ -58,7 +66,8 @@ def netem_arguments(direction: Direction) -> list[str]:
     """Return what follows ``tc qdisc add dev DEVICE root`` for this direction."""
     shape = direction.shape
     args = ["netem", "limit", str(queue_limit(shape, direction.queue_bytes))]
-    args += ["rate", f"{round(shape.rate_mbps * 1e6)}bit"]
+    if not is_split(shape):
+        args += ["rate", f"{round(shape.rate_mbps * 1e6)}bit"]
     if shape.delay_ms:
         args += ["delay", f"{shape.delay_ms * 1e3:.3f}us"]
         if shape.jitter_ms:
@@ -85,6 +94,7 @@ def differences(direction: Direction, got: Mapping[str, Any]) -> list[str]:
     """Compare what is asked with one entry of ``tc -j qdisc show``; empty when they agree."""
     options = got.get("options", {})
     shape = direction.shape
+    split = is_split(shape)
     loss = 100.0 if not direction.up else shape.loss_pct
     model = shape.loss_model if direction.up else None
     asked: list[tuple[str, float, float, float]] = [  # what, asked, got, tolerance
@@ -94,7 +104,12 @@ def differences(direction: Direction, got: Mapping[str, Any]) -> list[str]:
             options.get("limit", 0),
             0,
         ),
-        ("rate_mbps", shape.rate_mbps, _get(options, "rate", "rate") * 8 / 1e6, 1e-5),
+        (
+            "rate_mbps",
+            0 if split else shape.rate_mbps,
+            _get(options, "rate", "rate") * 8 / 1e6,
+            1e-5,
+        ),
         ("delay_ms", shape.delay_ms, _get(options, "delay", "delay") * 1e3, _SHOWN_MS),
         ("jitter_ms", shape.jitter_ms, _get(options, "delay", "jitter") * 1e3, _SHOWN_MS),
         ("loss_pct", loss, _get(options, "loss-random", "loss") * 100, 1e-5),
@@ -121,11 +136,15 @@ def differences(direction: Direction, got: Mapping[str, Any]) -> list[str]:
     ]
     if got.get("kind") != "netem":
         return [f"{direction.name}: asked for netem on {direction.device}, got {got.get('kind')}"]
-    return [
+    wrong = [
         f"{direction.name}: {what} asked {want:g}, got {have:g}"
         for what, want, have, tolerance in asked
         if abs(want - have) > tolerance + 1e-6 * abs(want)
     ]
+    if split:
+        below = got.get("below", [])
+        wrong += bucket_differences(direction.name, shape, direction.queue_bytes, below)
+    return wrong
 
 
 def _get(options: Mapping[str, Any], group: str, key: str) -> float:
@@ -164,11 +183,6 @@ class Shaper:
         for number, link in enumerate(spec.links):
             port = dict(zip((link.a, link.b), ports[link.name], strict=True))
             for sender, receiver, shape in link.directions():
-                if shape.jitter_ms and not shape.jitter_keeps_order:
-                    raise ShapingError(
-                        f"link {link.name}: jitter_keeps_order: expected true; a link with a rate"
-                        " sends frames in order, use reorder_pct to reorder"
-                    )
                 if sender in switches:
                     device = port[sender]
                 elif receiver in switches:
@@ -196,7 +210,10 @@ class Shaper:
     def _lines(self, verb: str, direction: Direction) -> list[str]:
         """Return the batch lines that add or change what shapes a direction."""
         arguments = " ".join(netem_arguments(direction))
-        return [f"qdisc {verb} dev {direction.device} root handle 1: {arguments}"]
+        lines = [f"qdisc {verb} dev {direction.device} root handle 1: {arguments}"]
+        if is_split(direction.shape):
+            lines += bucket_lines(verb, direction.device, direction.shape, direction.queue_bytes)
+        return lines
 
     def apply(self) -> None:
         """Shape every direction, read all back and raise `ShapingError` on any difference."""
@@ -212,38 +229,58 @@ class Shaper:
         self._run(["tc", "-batch", "-"], "\n".join(lines))
         self.verify()
 
+    def remove(self) -> None:
+        """Take away the devices that `apply` made; the rest goes with the net."""
+        lines = [f"link del {device}" for device in self._ingress]
+        self._run(["ip", "-batch", "-"], "\n".join(lines))
+
     def read(self) -> dict[str, dict[str, Any]]:
-        """Return each direction's qdisc as ``tc -s -j`` shows it: settings and counters."""
+        """Return each direction's qdisc as ``tc -s -j`` shows it: settings and counters.
+
+        What is below it is listed under ``below``.
+        """
         shown = json.loads(self._run(["tc", "-s", "-j", "qdisc", "show"], ""))
-        by_device = {entry["dev"]: entry for entry in shown if entry.get("root")}
+        by_device = {entry["dev"]: {**entry, "below": []} for entry in shown if entry.get("root")}
+        for entry in shown:
+            if entry.get("parent") in ("1:1", "2:1") and entry["dev"] in by_device:
+                by_device[entry["dev"]]["below"].append(entry)
         return {
             name: by_device.get(direction.device, {})
             for name, direction in self.directions.items()
         }
 
-    def verify(self) -> None:
-        """Compare every direction with what is asked of it now."""
+    def off(self) -> list[str]:
+        """Return where a direction's settings are not what is asked of it now."""
         got = self.read()
-        wrong = [
+        return [
             text
             for name, direction in self.directions.items()
             for text in differences(direction, got[name])
         ]
+
+    def verify(self) -> None:
+        """Compare every direction with what is asked of it now."""
+        wrong = self.off()
         if wrong:
             raise ShapingError("; ".join(wrong))
 
-    def change(self, names: list[str], changes: Mapping[str, float | bool]) -> None:
+    def change(self, names: list[str], changes: dict[str, float | bool]) -> None:
         """Change directions in place, keeping what is queued, and read them back."""
-        shape_changes: dict[str, Any] = {k: v for k, v in changes.items() if k != "up"}
-        lines = []
+        new = {}
         for name in names:
             old = self.directions[name]
-            new = replace(
-                old,
-                shape=replace(old.shape, **shape_changes),
-                up=bool(changes.get("up", old.up)),
-            )
-            self.directions[name] = new
-            lines += self._lines("change", new)
+            shape = changed(old.shape, changes)
+            new[name] = replace(old, shape=shape, up=bool(changes.get("up", old.up)))
+        self.set(new)
+
+    def set(self, directions: Mapping[str, Direction]) -> None:
+        """Ask these directions for something else, in place, and read them back.
+
+        The device and the kind of qdiscs of a direction stay as they are.
+        """
+        lines = []
+        for name, direction in directions.items():
+            self.directions[name] = direction
+            lines += self._lines("change", direction)
         self._run(["tc", "-batch", "-"], "\n".join(lines))
         self.verify()

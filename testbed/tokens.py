@@ -15,12 +15,14 @@ from typing import Any
 from topologies import Topology
 from topologies.shape import FRAME_BYTES
 
-from .shaping import Direction, Run, Shaper, ShapingError, netem_arguments
+from .aqm import is_split, queue_differences, queue_lines
+from .shaping import Direction, Run, Shaper, netem_arguments
 from .shaping import differences as netem_differences
 
 __all__ = ["TokenShaper", "burst_bytes"]
 
 _BURST_S = 0.001
+_BELOW = ("queue limit", "below its netem")  # held against what is there, elsewhere
 _NO_QUEUE = 1_000_000  # frames: netem holds what is on the way, the bucket's queue is the queue
 
 
@@ -45,8 +47,9 @@ def bucket_arguments(direction: Direction) -> list[str]:
 def delay_arguments(direction: Direction) -> list[str]:
     """Return netem's arguments without its rate, which the bucket keeps."""
     words = netem_arguments(direction)
-    at = words.index("rate")
-    words = words[:at] + words[at + 2 :]
+    if "rate" in words:  # unless it is below this netem on any clock
+        at = words.index("rate")
+        words = words[:at] + words[at + 2 :]
     words[words.index("limit") + 1] = str(_NO_QUEUE)
     return words
 
@@ -98,10 +101,16 @@ class TokenShaper(Shaper):
         """Return the batch lines that add or change what shapes a direction."""
         start = f"qdisc {verb} dev {direction.device}"
         bucket = " ".join(bucket_arguments(direction))
+        above = "2:1" if self._netem else "1:1"
+        queue = queue_lines(f"{start} parent {above}", direction.shape, direction.queue_bytes)
         if not self._netem:
-            return [f"{start} root handle 1: {bucket}"]
+            return [f"{start} root handle 1: {bucket}", *queue]
         delay = " ".join(delay_arguments(direction))
-        return [f"{start} root handle 1: {delay}", f"{start} parent 1:1 handle 2: {bucket}"]
+        return [
+            f"{start} root handle 1: {delay}",
+            f"{start} parent 1:1 handle 2: {bucket}",
+            *queue,
+        ]
 
     def _redirect(self, port: str, device: str) -> list[str]:
         # u32 is in every kernel that has classifiers at all
@@ -111,19 +120,20 @@ class TokenShaper(Shaper):
             f" action mirred egress redirect dev {device}",
         ]
 
-    def verify(self) -> None:
-        """Compare every direction with what is asked of it now."""
+    def off(self) -> list[str]:
+        """Return where a direction's settings are not what is asked of it now."""
         shown = json.loads(self._run(["tc", "-s", "-j", "qdisc", "show"], ""))
         roots = {entry["dev"]: entry for entry in shown if entry.get("root")}
-        inner = {entry["dev"]: entry for entry in shown if entry.get("parent") == "1:1"}
-        wrong = []
+        inner = {entry["dev"]: entry for entry in shown if entry.get("handle") == "2:"}
+        wrong: list[str] = []
         for direction in self.directions.values():
+            own = [entry for entry in shown if entry["dev"] == direction.device]
+            wrong += queue_differences(direction.name, direction.shape, direction.queue_bytes, own)
             bucket = (inner if self._netem else roots).get(direction.device, {})
             wrong += bucket_differences(direction, bucket)
             if self._netem:
                 wrong += _delay_differences(direction, roots.get(direction.device, {}))
-        if wrong:
-            raise ShapingError("; ".join(wrong))
+        return wrong
 
 
 def _delay_differences(direction: Direction, got: Mapping[str, Any]) -> list[str]:
@@ -134,5 +144,6 @@ def _delay_differences(direction: Direction, got: Mapping[str, Any]) -> list[str
         return [f"{direction.name}: netem's limit asked {_NO_QUEUE}, got {options.get('limit')}"]
     # what the bucket does is held against the bucket: here it stands as asked
     rate = {"rate": {"rate": direction.shape.rate_mbps * 1e6 / 8}}
+    rate = {} if is_split(direction.shape) else rate
     found = netem_differences(direction, {**got, "options": {**options, **rate}})
-    return [line for line in found if "queue limit" not in line]
+    return [line for line in found if not any(word in line for word in _BELOW)]

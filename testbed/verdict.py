@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-__all__ = ["byte_check", "rate_check"]
+__all__ = ["Deviation", "byte_check", "loss_check", "rate_check", "verdict"]
 
 #: Ethernet, IP and TCP with time stamps, in every frame
 HEADER_BYTES = 66
@@ -15,10 +16,38 @@ HEADER_BYTES = 66
 GLOO_ROUND_BYTES = 308
 
 
+class Deviation(str):
+    """A line that says how something is not what was asked.
+
+    Parameters
+    ----------
+    text : str
+    excess : float
+        How many times the tolerance it is off; infinite where there is no measure.
+    """
+
+    excess: float
+
+    def __new__(cls, text: str, excess: float = math.inf) -> Deviation:
+        """Make the line."""
+        made = super().__new__(cls, text)
+        made.excess = excess
+        return made
+
+
+def verdict(wrong: Iterable[str]) -> str:
+    """Return ``ok``, or the worst deviation and how many more there are."""
+    listed = list(dict.fromkeys(wrong))
+    if not listed:
+        return "ok"
+    worst = max(listed, key=lambda text: getattr(text, "excess", math.inf))
+    return worst + (f" (and {len(listed) - 1} more)" if len(listed) > 1 else "")
+
+
 def rate_check(
     samples: Iterable[Mapping[str, Any]], tolerance: float
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """Compare each direction's greatest throughput between two samples with its asked rate.
+    """Compare each direction's greatest throughput in each phase with the rate asked of it.
 
     Parameters
     ----------
@@ -30,45 +59,100 @@ def rate_check(
     Returns
     -------
     list of dict
-        Per direction and asked rate: the greatest throughput, and the greatest in an interval
-        that began with more queued than could be sent in it (None if none did), in Mbit/s of
-        layer-2 bytes.
+        Per direction and phase: the greatest throughput, and the greatest in an interval that
+        began with more queued than could be sent in it (None if none did), in Mbit/s of layer-2
+        bytes.
     list of str
         Deviations.
     """
-    best: dict[tuple[str, float], list[float | None]] = defaultdict(lambda: [0.0, None])
-    last: dict[str, Mapping[str, Any]] = {}
-    for now in samples:
-        name = now["direction"]
-        before, last[name] = last.get(name), now
-        if before is None or before["asked_rate_mbps"] != now["asked_rate_mbps"]:
-            continue
-        seconds = now["t_s"] - before["t_s"]
-        if seconds < 0.05:
-            continue
-        rate = now["asked_rate_mbps"]
+    best: dict[tuple[str, int, float], list[float | None]] = defaultdict(lambda: [0.0, None])
+    seen: set[tuple[str, int, float]] = set()
+    for before, now, seconds in _intervals(samples):
+        name, rate = now["direction"], now["asked_rate_mbps"]
+        key = (name, now.get("phase", 0), rate)
         # one packet of up to 64 KB may count whole in either interval
         slack = 65536 * 8e-6 / seconds
+        # what was queued before a change of the rate keeps its time
+        stale = 0.0 if key in seen or not key[1] else before["backlog_bytes"] * 8e-6 / seconds
+        seen.add(key)
         got = (now["tx_bytes"] - before["tx_bytes"]) * 8e-6 / seconds
-        entry = best[name, rate]
-        entry[0] = max(entry[0] or 0.0, got - slack)
+        entry = best[key]
+        entry[0] = max(entry[0] or 0.0, got - slack - stale)
         # more was queued than the link can send in the interval: it cannot have been idle
         if before["backlog_bytes"] > rate * 1e6 / 8 * (seconds + before["asked_delay_ms"] / 1e3):
             entry[1] = max(entry[1] or 0.0, got + slack)
-    table, wrong = [], []
-    for (name, rate), (most, busy) in sorted(best.items()):
+    table: list[dict[str, Any]] = []
+    wrong: list[str] = []
+    for (name, phase, rate), (most, busy) in sorted(best.items()):
         table.append(
             {
                 "direction": name,
+                "phase": phase,
                 "asked_rate_mbps": rate,
                 "most_mbps": round(most or 0.0, 6),
                 "busy_mbps": None if busy is None else round(busy, 6),
             }
         )
-        if most is not None and most > rate * (1 + tolerance):
-            wrong.append(f"{name}: asked {rate:g} Mbit/s, sent {most:.3f}")
-        if busy is not None and busy < rate * (1 - tolerance):
-            wrong.append(f"{name}: asked {rate:g} Mbit/s, a queue stood and it sent {busy:.3f}")
+        off = [(most or 0.0) / rate - 1, 0.0 if busy is None else 1 - busy / rate]
+        said = [f"sent {most:.3f}", f"a queue stood and it sent {busy or 0.0:.3f}"]
+        wrong += [
+            Deviation(f"{name}: asked {rate:g} Mbit/s, {text}", share / tolerance)
+            for share, text in zip(off, said, strict=True)
+            if share > tolerance
+        ]
+    return table, wrong
+
+
+def _intervals(
+    samples: Iterable[Mapping[str, Any]],
+) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any], float]]:
+    """Yield pairs of samples of a direction within one phase, and the seconds between them."""
+    last: dict[str, Mapping[str, Any]] = {}
+    for now in samples:
+        name = now["direction"]
+        before, last[name] = last.get(name), now
+        if before is None or before.get("phase", 0) != now.get("phase", 0):
+            continue
+        seconds = now["t_s"] - before["t_s"]
+        if before["asked_rate_mbps"] == now["asked_rate_mbps"] and seconds >= 0.05:
+            yield before, now, seconds
+
+
+def loss_check(
+    samples: Iterable[Mapping[str, Any]], least: Callable[[int, float, str], float]
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Compare the frames that each direction dropped in each phase with the loss asked of it.
+
+    The counters do not tell a frame lost on purpose from one that found the queue full, so that
+    only too few drops are a deviation.
+
+    Parameters
+    ----------
+    least
+        Returns, for a number of frames, a loss in percent and a direction, how many must be
+        lost at least.
+    """
+    sums: dict[tuple[str, int, float], list[int]] = defaultdict(lambda: [0, 0])
+    for before, now, _ in _intervals(samples):
+        own = sums[now["direction"], now.get("phase", 0), now["asked_loss_pct"]]
+        dropped = now["drops"] - before["drops"]
+        own[0] += dropped + now["tx_packets"] - before["tx_packets"]
+        own[1] += dropped
+    table: list[dict[str, Any]] = []
+    wrong: list[str] = []
+    for (name, phase, pct), (frames, dropped) in sorted(sums.items()):
+        table.append(
+            {
+                "direction": name,
+                "phase": phase,
+                "asked_loss_pct": pct,
+                "frames": frames,
+                "dropped": dropped,
+            }
+        )
+        if dropped < (need := least(frames, pct, name)):
+            text = f"{name}: asked to lose {pct:g} % of {frames} frames, lost {dropped}"
+            wrong.append(Deviation(text, need / max(dropped, 1)))
     return table, wrong
 
 
@@ -93,7 +177,8 @@ def byte_check(
     list of str
         Hosts where more than 8 % is unexplained, or 3 % less was sent than is explained.
     """
-    table, wrong = [], []
+    table: list[dict[str, Any]] = []
+    wrong: list[str] = []
     for host, (handed, rounds) in sorted(hook.items()):
         nbytes, frames = sent[host]
         payload = nbytes - HEADER_BYTES * frames
@@ -110,7 +195,6 @@ def byte_check(
             }
         )
         if handed and not -0.03 <= unexplained <= 0.08:
-            wrong.append(
-                f"{host}: its link carried {payload} bytes, its hook explains {explained}"
-            )
+            text = f"{host}: its link carried {payload} bytes, its hook explains {explained}"
+            wrong.append(Deviation(text, abs(unexplained) / 0.08))
     return table, wrong

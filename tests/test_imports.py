@@ -20,13 +20,13 @@ NETWORK = {"topologies", "testbed"}
 PARTS = {
     "neutral": {"", "atomic", "datasets", "devices", "devices.", "errors", "runs", "style"},
     "analysis": {
-        "analysis", "breakdown", "canvas", "claims", "columns", "crossing", "learning", "output",
-        "overview", "plots", "records", "report", "reproduction", "reproduction_page", "sensing",
-        "stats", "sweep_output", "sweep_report", "sweep_tables", "tidy",
+        "analysis", "breakdown", "canvas", "claims", "columns", "crossing", "learning", "outages",
+        "output", "overview", "plots", "records", "report", "reproduction", "reproduction_page",
+        "sensing", "stats", "sweep_output", "sweep_report", "sweep_tables", "tidy",
     },
     "rank": {
-        "accelerator", "cluster", "flops", "hardware", "measure", "networks", "networks.",
-        "rank", "workloads", "workloads.",
+        "accelerator", "cluster", "flops", "hardware", "measure", "networks", "networks.", "rank",
+        "workloads", "workloads.",
     },
     "harness": {
         "engine", "estimate", "harness", "identity", "manifest", "methods", "mistakes",

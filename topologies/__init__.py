@@ -8,10 +8,11 @@ per link), ``loss_pct``, ``bytes``; times ``*_s`` are seconds since the first tr
 from .builders import BUILDERS, build, dumbbell, leaf_spine, ring, star, tree, two_sites
 from .checks import SpecError
 from .events import Fault, LinkEvent, expand_events
+from .phases import Phase, phases
 from .shape import GilbertElliott, Link, Queue, Shape
 from .spec import Host, Switch, Topology
 from .traces import read_trace
-from .traffic import Flow, Traffic, expand_traffic
+from .traffic import Flow, Job, Traffic, expand_jobs, expand_traffic
 
 __all__ = [
     "BUILDERS",
@@ -19,8 +20,10 @@ __all__ = [
     "Flow",
     "GilbertElliott",
     "Host",
+    "Job",
     "Link",
     "LinkEvent",
+    "Phase",
     "Queue",
     "Shape",
     "SpecError",
@@ -30,8 +33,10 @@ __all__ = [
     "build",
     "dumbbell",
     "expand_events",
+    "expand_jobs",
     "expand_traffic",
     "leaf_spine",
+    "phases",
     "read_trace",
     "ring",
     "star",

@@ -57,6 +57,11 @@ class LinkEvent:
         """Return plain data with ``kind``."""
         return {"kind": "link", **asdict(self)}
 
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> LinkEvent:
+        """Make an event from what `to_dict` returns."""
+        return cls(data["at_s"], data["link"], dict(data["changes"]), data.get("sender"))
+
 
 @dataclass(frozen=True)
 class Fault:

@@ -15,6 +15,7 @@ from typing import Any
 from .checks import SpecError, boolean, choice, integer, known_keys, number, text
 
 __all__ = [
+    "AQMS",
     "FRAME_BYTES",
     "SHAPE_FIELDS",
     "GilbertElliott",
@@ -26,6 +27,7 @@ __all__ = [
 ]
 
 FRAME_BYTES = 1514  # a full Ethernet frame at MTU 1500, as the queue counts it
+AQMS = ("pfifo", "red", "fq_codel")
 
 
 @dataclass(frozen=True)
@@ -149,6 +151,11 @@ class Shape:
         Bursty instead of independent loss.
     queue : Queue
         Depth of the queue in front of the rate limit; 1 BDP unless said otherwise.
+    aqm : {"pfifo", "red", "fq_codel"}
+        How the queue is managed: first in, first out and full is full; random early detection
+        between a sixth and a half of its depth; or fair queueing with controlled delay.
+    ecn : bool
+        Whether a managed queue marks frames instead of dropping them; hosts then speak ECN.
     """
 
     rate_mbps: float
@@ -161,6 +168,8 @@ class Shape:
     corrupt_pct: float = 0.0
     loss_model: GilbertElliott | None = None
     queue: Queue = field(default_factory=lambda: Queue(bdp=1.0))
+    aqm: str = "pfifo"
+    ecn: bool = False
 
     def __post_init__(self) -> None:
         number("rate_mbps", self.rate_mbps, 0, 1_000_000, above=True, unit="Mbit/s")
@@ -177,6 +186,9 @@ class Shape:
             raise SpecError("loss_pct", "expected 0 beside a loss_model")
         if not isinstance(self.queue, Queue):
             raise SpecError("queue", "expected one of bytes, packets, bdp")
+        choice("aqm", self.aqm, AQMS)
+        if boolean("ecn", self.ecn) and self.aqm == "pfifo":
+            raise SpecError("ecn", "expected an aqm that marks: red or fq_codel")
 
     @property
     def mean_loss_pct(self) -> float:

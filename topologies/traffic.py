@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from .checks import SpecError, choice, integer, known_keys, nearest, number, text
 from .spec import Topology
 
-__all__ = ["Flow", "Traffic", "expand_traffic"]
+__all__ = ["Flow", "Job", "Traffic", "expand_jobs", "expand_traffic"]
 
 _KINDS = ("iperf3-tcp", "iperf3-udp")
+_TRAINING = "training"
 _MOST_FLOWS = 10_000
 
 
@@ -87,7 +90,7 @@ class Traffic:
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        choice("kind", self.kind, _KINDS)
+        choice("kind", self.kind, [*_KINDS, _TRAINING])
         integer("flows", self.flows, 1, 128)  # iperf3's own limit
         if self.kind == "iperf3-udp":
             if self.rate_mbps is None:
@@ -136,13 +139,110 @@ class Traffic:
         return flows
 
 
+@dataclass(frozen=True)
+class Job:
+    """Another training job beside the one under test, on hosts of its own.
+
+    Parameters
+    ----------
+    hosts : tuple of str
+        A rank on each.
+    method : str
+        How it compresses.
+    options : dict
+        Of its method.
+    name : str
+        For its records.
+    task : str, optional
+        What it trains; None is what the job under test trains.
+    batch_size, steps : int, optional
+        None is the batch size of the job under test, and as many steps as there is time for.
+    start_s : float
+        When it begins.
+    seed : int
+    """
+
+    hosts: tuple[str, ...]
+    method: str
+    options: dict[str, Any] = field(default_factory=dict)
+    name: str = "rival"
+    task: str | None = None
+    batch_size: int | None = None
+    steps: int | None = None
+    start_s: float = 0.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.hosts, str) or len(self.hosts) < 2:
+            raise SpecError("hosts", "expected a list of at least two hosts")
+        object.__setattr__(self, "hosts", tuple(self.hosts))
+        for name in ("method", "name"):
+            text(name, getattr(self, name))
+        if not re.fullmatch(r"[a-z0-9-]+", self.name):
+            raise SpecError("name", f"expected a-z, 0-9 and -; got {self.name!r}")
+        if not isinstance(self.options, dict):
+            raise SpecError("options", "expected a mapping")
+        if self.task is not None:
+            text("task", self.task)
+        for name in ("batch_size", "steps"):
+            if getattr(self, name) is not None:
+                integer(name, getattr(self, name), 1)
+        number("start_s", self.start_s, 0, unit="s")
+        integer("seed", self.seed, 0)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data."""
+        return {**dataclasses.asdict(self), "hosts": list(self.hosts)}
+
+
+def _is_job(entry: object) -> bool:
+    return isinstance(entry, Mapping) and entry.get("kind") == _TRAINING
+
+
+def expand_jobs(entries: object, topology: Topology, end_s: float) -> list[Job]:
+    """Return the training jobs among a scenario's traffic entries: those of kind ``training``.
+
+    Parameters
+    ----------
+    entries : list of dict
+        ``kind: training`` and fields of `Job`; other kinds are left to `expand_traffic`.
+    topology : Topology
+        Whose hosts the entries name; those of the job under test are taken.
+    end_s : float
+        No job may start later.
+    """
+    free = [h.name for h in topology.hosts if h.name not in topology.rank_hosts()]
+    jobs: list[Job] = []
+    for i, entry in enumerate(entries if isinstance(entries, (list, tuple)) else []):
+        if not _is_job(entry):
+            continue
+        try:
+            fields = [f.name for f in dataclasses.fields(Job)]
+            values = known_keys("", entry, ["kind", *fields], ["hosts", "method"])
+            values.pop("kind")
+            job = Job(**values)
+            for host in job.hosts:
+                if host not in free:
+                    hint = nearest(host, free) or f"; free: {', '.join(free) or 'none'}"
+                    raise SpecError("hosts", f"{host!r} is not free for a job{hint}")
+                free.remove(host)
+            if job.name in [other.name for other in jobs]:
+                raise SpecError("name", f"'{job.name}' is used twice")
+            if job.start_s > end_s:
+                raise SpecError("start_s", f"{job.start_s:g} s is after the end ({end_s:g} s)")
+        except SpecError as error:
+            raise error.under(i) from None
+        jobs.append(job)
+    return jobs
+
+
 def expand_traffic(entries: object, topology: Topology, end_s: float) -> list[Flow]:
     """Expand a scenario's traffic entries to flows, sorted by start.
 
     Parameters
     ----------
     entries : list of dict
-        Fields of `Traffic`.
+        Fields of `Traffic`; those of kind ``training`` are left to `expand_jobs`.
     topology : Topology
         Whose hosts the entries name.
     end_s : float
@@ -153,6 +253,8 @@ def expand_traffic(entries: object, topology: Topology, end_s: float) -> list[Fl
     hosts = [h.name for h in topology.hosts]
     flows: list[Flow] = []
     for i, entry in enumerate(entries):
+        if _is_job(entry):
+            continue
         try:
             flows += _traffic(entry, hosts, end_s).expand()
         except SpecError as error:

@@ -40,6 +40,7 @@ def notebook(
     book = nbformat.read(NOTEBOOK, as_version=4)
     os.environ["NETSENSEML_RUNS"] = json.dumps([str(_path(run)) for run in runs or []])
     kernel = AsyncKernelManager(kernel_name="python3", transport="ipc")  # opens no port
+    here = {"metadata": {"path": str(_ROOT)}}
     client = NotebookClient(book, km=kernel, timeout=timeout_s, resources=here)
     try:
         client.execute()

@@ -12,16 +12,22 @@ from netsenseml.bits import pack_bits, unpack_bits
 from netsenseml.codecs.base import GatherCodec, Job, StepContext
 from netsenseml.codecs.half import CHUNK
 from netsenseml.layout import Group
+from netsenseml.native import kernels
 
-__all__ = ["SignCodec", "l1_norm", "negative_bits"]
+__all__ = ["SignCodec", "l1_norm", "sign_bits"]
 
 
-def negative_bits(source: torch.Tensor, out: torch.Tensor) -> None:
-    """Set bool ``out`` where ``source`` is below zero (numpy's loop is faster on the host)."""
-    if source.device.type == "cpu":
-        np.less(source.numpy(), 0, out=out.numpy())
+def sign_bits(source: torch.Tensor, negative: torch.Tensor, packed: torch.Tensor) -> None:
+    """Where ``source``, shape (n,), is below zero: as bool ``negative`` and as bits ``packed``."""
+    native = kernels() if source.device.type == "cpu" else None
+    if native is not None and source.dtype == torch.float32:
+        native.signs(source, negative, packed)
+        return
+    if source.device.type == "cpu":  # numpy's loop is faster there
+        np.less(source.numpy(), 0, out=negative.numpy())
     else:
-        torch.lt(source, 0, out=out)
+        torch.lt(source, 0, out=negative)
+    pack_bits(negative, packed)
 
 
 def l1_norm(source: torch.Tensor) -> torch.Tensor:
@@ -53,8 +59,7 @@ class SignCodec(GatherCodec):
         source = job.source()
         scales, packed = self._split(job.group, payload)
         negative = job.take("negative", source.numel(), torch.bool)
-        negative_bits(source, negative)
-        pack_bits(negative, packed)
+        sign_bits(source, negative, packed)
         parts = torch.split(source, list(job.group.numels))
         self.measure(list(parts), list(torch.split(negative, list(job.group.numels))), scales)
         if job.feedback is not None:

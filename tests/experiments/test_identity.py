@@ -83,7 +83,7 @@ def test_an_import_within_a_function_counts(copy: Path) -> None:
     (copy / "experiments" / "more.py").write_text("VALUE = 1\n")
     rank = copy / "experiments" / "rank.py"
     rank.write_text(rank.read_text() + "\n\ndef f():\n    from . import more\n")
-    assert "experiments/more.py" in code_files("experiments.rank", "fashion-cnn")
+    assert "experiments/more.py" in code_files("experiments.rank", ["fashion-cnn"])
 
 
 def test_kernel_schema_and_versions_count(monkeypatch: pytest.MonkeyPatch) -> None:

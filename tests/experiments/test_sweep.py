@@ -5,6 +5,7 @@ The cells are small real processes here (`process_engine`); `test_guest_sweep` h
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import random
@@ -18,10 +19,12 @@ from pathlib import Path
 import pytest
 import yaml
 from process_engine import Plan, ProcessEngine, Said, store_plan
+from rich.console import Console
 
 import experiments.identity
 from experiments.errors import UserError
 from experiments.identity import Identities
+from experiments.progress import SweepProgress
 from experiments.store import CellStore
 from experiments.sweep import PlannedCell, SweepResult, plan, run_planned
 from experiments.sweepfile import load
@@ -303,6 +306,22 @@ def test_torn_lines_are_repaired_and_reported(
     assert damage(tmp_path / "cells") == []
     events = Counter(event["event"] for event in journal(tmp_path))
     assert events == {"started": 3, "ended": 3}
+
+
+def test_every_end_is_told_with_where_the_whole_stands(small: Plan, tmp_path: Path) -> None:
+    (tmp_path / "broken").touch()
+    run(small, tmp_path, only="fp16-s0")
+    out = io.StringIO()
+    with SweepProgress(Console(file=out, width=200)) as progress:
+        run(small, tmp_path, only="fp16-s", progress=progress)
+    lines = out.getvalue().splitlines()
+    assert lines[0] == "6 cells; 2 at a time; time left unknown until a cell has run"
+    ended = [line for line in lines if ": failed" in line]
+    assert len(ended) == 6
+    assert (
+        "smoke/rate_mbps=100/fp16-s0: failed; 1 of 6 done, " in ended[0] or "fp16-s1" in ended[0]
+    )
+    assert ended[-1].endswith("6 of 6 done, 0 running, 6 failed, about 1 s left")
 
 
 def test_the_manifest_says_what_stands_where(small: Plan, tmp_path: Path) -> None:

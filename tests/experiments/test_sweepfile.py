@@ -39,6 +39,15 @@ def test_rates_covers_what_it_says() -> None:
             assert queue > 0.5 * variation.scenario.network.bdp_bytes(link, link.a)
 
 
+def test_the_example_in_the_documentation_loads(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "sweeps.md").read_text()
+    path = tmp_path / "example.yaml"
+    path.write_text(page.partition("```yaml\n")[2].partition("```")[0])
+    found = load(path)
+    assert len(found.variations) == 2 * 2 + 1
+    assert found.axes == ["world_size", "network", "topology.rate_mbps", "topology.delay_ms"]
+
+
 def test_a_grid_is_every_combination_in_order(tmp_path: Path) -> None:
     found = sweep(tmp_path)
     assert [v.name for v in found.variations] == [

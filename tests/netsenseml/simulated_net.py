@@ -112,10 +112,15 @@ class SimulatedRing:
                 "exchange": (n - 1) * transfer.nbytes // n,
             }.get(transfer.kind, 2 * (n - 1) * transfer.nbytes // n)
         per = {"gather": self.world - 1, "exchange": 1}.get(plans[0][0].kind, 2 * self.world - 2)
+        first = plans[0][0]
+        first_moved = {
+            "gather": (self.world - 1) * first.nbytes,
+            "exchange": (self.world - 1) * first.nbytes // self.world,
+        }.get(first.kind, 2 * (self.world - 1) * first.nbytes // self.world)
         separate = starts[1] + slowest > ends[0]
         rounds = per * (2 if separate else 1)
-        if later:
-            rounds += self.world - 1 if plans[0][-1].kind == "gather" else 2 * self.world - 2
+        for transfer in (transfer for plan in plans for transfer in plan[1:]):
+            rounds += self.world - 1 if transfer.kind == "gather" else 2 * self.world - 2
         decoding = self.decode_s_per_byte * dense
         total = end + later + decoding
         rows = []
@@ -136,6 +141,9 @@ class SimulatedRing:
                     decode_s=decoding,
                     exposed_s=exposed,
                     dense_bytes=dense,
+                    main_s=ends[0] - (starts[0] + own),
+                    main_link_bytes=first_moved,
+                    main_rounds=per,
                 )
             )
         return rows, total

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
 from typing import Any
 
+from testbed.backends import start
+from testbed.guest import Guest, GuestFiles
 from testbed.kernel import build
-from testbed.launcher import GuestCell
+from testbed.launcher import CellRun, GuestCell
 from topologies import build as build_topology
 
 
@@ -37,6 +40,50 @@ def run_cell(folder: Path, spec: dict[str, Any], **options: Any) -> dict[str, An
     return GuestCell(build.ensure(), folder, spec, **options).wait()
 
 
+def start_on(backend: str, folder: Path, spec: dict[str, Any]) -> CellRun:
+    """Start a cell on a back end, a guest on one processor."""
+    kernel = build.ensure() if backend == "guest" else None
+    return start(backend, folder, spec, kernel=kernel, cpu=max(os.sched_getaffinity(0)))
+
+
+def ended(run: CellRun, timeout_s: float = 600.0) -> dict[str, Any]:
+    """Wait for a cell's outcome; kill it if it takes longer."""
+    deadline = time.monotonic() + timeout_s
+    while (outcome := run.poll()) is None:
+        if time.monotonic() > deadline:
+            run.kill()
+            raise TimeoutError(f"{run.folder} did not end in {timeout_s:g} s")
+        time.sleep(0.05)
+    return outcome
+
+
 def records(folder: Path, name: str) -> list[dict[str, Any]]:
     """Return the lines of one of a cell's record files."""
     return [json.loads(line) for line in (folder / name).read_text().splitlines()]
+
+
+def run_program(folder: Path, module: str, timeout_s: float = 300.0, **plan: Any) -> Any:
+    """Run a program of this folder's programs as a guest's only one; return its result.
+
+    It finds `plan` in ``/cell/plan.json`` and leaves ``/cell/result.json``.
+    """
+    folder.mkdir(parents=True)
+    (folder / "plan.json").write_text(json.dumps(plan))
+    guest = Guest(
+        build.ensure(),
+        GuestFiles(folder),
+        memory_mb=2048,
+        seed=plan.get("seed", 1),
+        command=f"/opt/venv/bin/python -m tests.testbed.programs.{module}",
+        cpu=max(os.sched_getaffinity(0)),
+    )
+    deadline = time.monotonic() + timeout_s
+    try:
+        while guest.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.05)
+    finally:
+        guest.kill()
+    path = folder / "result.json"
+    said = (folder / "console.log").read_text(errors="replace")[-3000:]
+    assert path.exists(), said
+    return json.loads(path.read_text())

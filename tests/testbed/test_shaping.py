@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from testbed.aqm import bucket_lines
 from testbed.shaping import (
     Direction,
     Shaper,
@@ -128,11 +129,19 @@ def test_each_direction_is_shaped_at_the_switch() -> None:
     assert devices == {"h0>s0": "in0", "s0>h0": "s0-eth1", "h1>s0": "in1", "s0>h1": "s0-eth2"}
 
 
-def test_jitter_that_reorders_is_refused() -> None:
-    net = star(ranks=2, rate_mbps=100, delay_ms=1, jitter_ms=0.5, jitter_keeps_order=False)
-    ports = {"h0-s0": ("h0-eth0", "s0-eth1"), "h1-s0": ("h1-eth0", "s0-eth2")}
-    with pytest.raises(ShapingError, match="jitter_keeps_order"):
-        Shaper(net, ports, FakeTc())
+@pytest.mark.parametrize(
+    "shape",
+    [
+        Shape(rate_mbps=100, delay_ms=1, aqm="red"),
+        Shape(rate_mbps=100, delay_ms=1, reorder_pct=5),
+        Shape(rate_mbps=100, delay_ms=1, jitter_ms=0.5, jitter_keeps_order=False),
+    ],
+)
+def test_what_a_rate_in_netem_would_spoil_is_below_it(shape: Shape) -> None:
+    assert "rate" not in netem_arguments(direction(shape))
+    bucket, *queue = bucket_lines("add", "s0-eth1", shape, 65536)
+    assert "parent 1:1 handle 2: tbf rate 100000000bit" in bucket
+    assert [line.split()[8] for line in queue] == (["red"] if shape.aqm == "red" else [])
 
 
 @pytest.mark.parametrize(

@@ -21,10 +21,10 @@ def _writes(path: str) -> bool:
     return True
 
 
-def _connects(address: str) -> bool:
+def _connects(address: str, port: int) -> bool:
     with socket.socket() as probe:
         probe.settimeout(1.0)
-        return probe.connect_ex((address, 22)) == 0
+        return probe.connect_ex((address, port)) == 0
 
 
 def run(spec: dict[str, Any], prepared: None, where: Any) -> None:
@@ -36,7 +36,7 @@ def run(spec: dict[str, Any], prepared: None, where: Any) -> None:
         "processes": sorted(int(p.name) for p in Path("/proc").glob("[0-9]*")),
         "hides": [p for p in spec["host_paths"] if not Path(p).exists()],
         "writes": [p for p in spec["write_paths"] if _writes(p)],
-        "reaches": [a for a in spec["addresses"] if _connects(a)],
+        "reaches": [a for a in spec["addresses"] if _connects(a, spec.get("port", 22))],
         "random": os.urandom(8).hex(),
     }
     where.result(status="ok", digest="same", **seen)

@@ -1,0 +1,94 @@
+"""Links of every kind, measured in a guest; and links that are not what was asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from guest_cells import run_program
+
+pytestmark = pytest.mark.guest
+
+SHAPES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "slow": {"rate_mbps": 8, "delay_ms": 20},
+    "fast": {"rate_mbps": 10_000, "delay_ms": 0.05, "queue": {"bytes": 524_288}},
+    "far": {"delay_ms": 150, "queue": {"packets": 100}},
+    "lossy": {"loss_pct": 1},
+    "bursty": {"loss_model": {"kind": "gilbert-elliott", "p_pct": 1, "r_pct": 20}},
+    "doubling": {"duplicate_pct": 2},
+    "breaking": {"corrupt_pct": 2},
+    "overtaking": {"reorder_pct": 5, "delay_ms": 10},
+    "jittery": {"jitter_ms": 2, "delay_ms": 10},
+    "unordered": {"jitter_ms": 2, "delay_ms": 10, "jitter_keeps_order": False},
+    "red": {"aqm": "red", "ecn": True, "queue": {"bytes": 400_000}},
+    "fq_codel": {"aqm": "fq_codel", "queue": {"bytes": 400_000}},
+    "uneven": {"rate_mbps": 20, "reverse": {"rate_mbps": 2, "delay_ms": 5}},
+}
+CHANGES = [{"rate_mbps": 25.0}, {"delay_ms": 7.5}, {"rate_mbps": 400.0, "loss_pct": 5.0}]
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What links of every kind did in one guest."""
+    folder = tmp_path_factory.mktemp("links") / "all"
+    parts = ["shaped", "planted", "forgotten", "changing"]
+    return run_program(folder, "properties", parts=parts, shapes=SHAPES, changes=CHANGES)
+
+
+@pytest.mark.parametrize("way", ["up", "down"])
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_link_does_what_it_is_asked(found: dict[str, Any], name: str, way: str) -> None:
+    result = found["shaped"][f"{name} {way}"]
+    assert result["wrong"] == [], result["probe"]
+
+
+def test_a_link_changes_in_place_to_what_it_is_asked(found: dict[str, Any]) -> None:
+    for change, result in found["changing"].items():
+        assert result["wrong"] == [], change
+
+
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        ("removed", "rate_mbps asked 100, got inf in a long transfer"),
+        ("unit", "rate_mbps asked 100, got 800.3"),
+        ("limit", "queue (frames, with those under way) asked 52, got 12"),
+        ("burst", "rate_mbps asked 100, got inf in a short transfer"),
+        ("delay", "delay_ms asked 1, got 3.0"),
+    ],
+)
+def test_a_planted_fault_is_measured(found: dict[str, Any], fault: str, says: str) -> None:
+    assert any(says in text for text in found["planted"][fault]), found["planted"][fault]
+
+
+def test_a_planted_fault_is_read_back(found: dict[str, Any]) -> None:
+    assert found["planted"]["before"] == []
+    assert sorted({text.split(":")[0] for text in found["planted"]["read back"]}) == [
+        f"s0>h{i}" for i in range(5)
+    ]
+
+
+def test_tc_that_fails_stops(found: dict[str, Any]) -> None:
+    assert "Qdisc not found" in found["planted"]["tc"]
+
+
+def test_a_change_that_never_happened_stops(found: dict[str, Any]) -> None:
+    assert "rate_mbps asked 50, got 100" in found["forgotten"]["change"]
+
+
+def test_drops_repeat_with_the_seed(tmp_path: Path) -> None:
+    shapes = {name: SHAPES[name] for name in ("lossy", "bursty")}
+    lost = [
+        [
+            result["probe"]["lost_digest"]
+            for result in run_program(
+                tmp_path / name, "properties", parts=["shaped"], shapes=shapes, seed=seed
+            )["shaped"].values()
+        ]
+        for name, seed in (("a", 1), ("b", 1), ("c", 2))
+    ]
+    assert lost[0] == lost[1]
+    assert all(a != c for a, c in zip(lost[0], lost[2], strict=True))
+    assert len(set(lost[0])) == 4  # no direction draws like another

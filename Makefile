@@ -75,7 +75,7 @@ notebook: venv ## results/analysis.ipynb, executed on the latest results (RUN=â€
 	@$(AS_USER) $(PY) -m experiments notebook $(if $(RUN),"$$RUN") $(ARGS)
 
 .PHONY: bench
-bench: setup ## speed of the codecs, and where the start of a cell spends its time
+bench: setup ## speed of the codecs, the start of a cell, what a guest costs
 	@$(AS_USER) $(PY) -m netsenseml bench $(ARGS)
 	@$(AS_USER) $(PY) -m experiments bench $(ARGS)
 

@@ -42,6 +42,7 @@ __all__ = [
     "tables_of",
 ]
 
+_OFF_LINKS = "off_links"  # attribute of a summary: see `load`
 DEFAULT_WARMUP_STEPS = 3
 
 
@@ -202,7 +203,7 @@ def tables_of(
     return {name: _table(rows[name], {**more, **types}) for name, types in TABLES.items()}
 
 
-def remake(run_dir: Path) -> RunTables:
+def remake(run_dir: Path, off_links: bool = False) -> RunTables:
     """Write a run's derived tables from its raw records, and return them.
 
     Writes ``summary.csv``, ``steps.parquet``, ``links.parquet``, ``evals.parquet`` and
@@ -217,7 +218,7 @@ def remake(run_dir: Path) -> RunTables:
     for name, table in tables_of(cells).items():
         write_with(run_dir / f"{name}.parquet", functools.partial(pq.write_table, table))
     write_text(run_dir / "summary.csv", summary_text(cells))
-    return load_run(run_dir)
+    return load_run(run_dir, off_links)
 
 
 def read_summary(path: Path, texts: Mapping[str, str] | None = None) -> pd.DataFrame:
@@ -259,8 +260,14 @@ def load(*runs: Path | str) -> pd.DataFrame:
     return tidy(runs)
 
 
-def load_run(run_dir: Path | str) -> RunTables:
+def load_run(run_dir: Path | str, off_links: bool = False) -> RunTables:
     """Return the tables of a run.
+
+    Parameters
+    ----------
+    run_dir : Path or str
+    off_links : bool
+        Let cells whose links were not as asked count like the others.
 
     Raises
     ------
@@ -273,6 +280,7 @@ def load_run(run_dir: Path | str) -> RunTables:
             f"{run_dir}: has no summary.csv; make it with: experiments report {run_dir}"
         )
     summary = read_summary(run_dir / "summary.csv")
+    summary.attrs[_OFF_LINKS] = off_links
     frames = {}
     for name in TABLES:
         path = run_dir / f"{name}.parquet"
@@ -286,9 +294,13 @@ def load_run(run_dir: Path | str) -> RunTables:
 
 
 def is_valid(summary: pd.DataFrame) -> pd.Series:
-    """Return which cells may be compared: ended well, on links that were as asked."""
+    """Return which cells may be compared: ended well, on links that were as asked.
+
+    Those on other links count too where `load` was asked for them.
+    """
     verdict = summary["link_verdict"]
-    return (summary["status"] == "ok") & (verdict.isna() | (verdict == "ok"))
+    as_asked = verdict.isna() | (verdict == "ok") | summary.attrs.get(_OFF_LINKS, False)
+    return (summary["status"] == "ok") & as_asked
 
 
 def ours_of(summary: pd.DataFrame) -> str | None:

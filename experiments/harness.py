@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.backends import Choice, ChoiceError, choose
-from testbed.bench import time_start
+from testbed.bench import guest_costs, time_start
 from testbed.doctor import BackEnd
 from testbed.kernel import build as kernel_build
 
@@ -36,6 +36,7 @@ __all__ = [
     "choices_of",
     "choose_backend",
     "ensure_kernel",
+    "guest_cost_table",
     "resolve_cell",
     "run_cells",
     "run_resolved",
@@ -289,3 +290,9 @@ def start_seconds(scenario: Scenario, folder: Path) -> dict[str, float]:
     spec = resolve_cell(scenario, cell)
     cpu = max(os.sched_getaffinity(0))
     return time_start(ensure_kernel(Progress()), folder / cell.key, spec, cpu)
+
+
+def guest_cost_table(folder: Path, progress: Progress) -> dict[str, dict[str, float]]:
+    """Measure in `folder` what a guest costs, whatever it trains; see `testbed.bench`."""
+    cpu = max(os.sched_getaffinity(0))
+    return guest_costs(ensure_kernel(progress), folder, cpu, progress.note)

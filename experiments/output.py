@@ -19,9 +19,12 @@ from .runs import short
 __all__ = ["exit_code", "make_all", "print_run", "run_json"]
 
 
-def make_all(run_dir: Path) -> tuple[RunTables, dict[str, Path]]:
-    """Write tables, pictures and the page of a run; return the tables and where things are."""
-    tables = remake(run_dir)
+def make_all(run_dir: Path, off_links: bool = False) -> tuple[RunTables, dict[str, Path]]:
+    """Write tables, pictures and the page of a run; return the tables and where things are.
+
+    `off_links` lets cells count whose links were not as asked.
+    """
+    tables = remake(run_dir, off_links)
     plots = write_plots(tables)
     page = write_report(tables, plots)
     paths = {"run": run_dir, "summary": run_dir / "summary.csv", "report": page}

@@ -57,6 +57,7 @@ def _task(spec: dict[str, Any]) -> Any:
 def prepare(spec: dict[str, Any]) -> Any:
     """Import and load what all ranks share; returns the task's data."""
     torch.set_num_threads(1)
+    os.environ["NETSENSEML_NATIVE"] = "0"  # no file of the host's cache reaches a cell
     importlib.import_module("torch._dynamo")  # DDP does, 6 s in each rank otherwise
 
     data = _task(spec).prepare()

@@ -85,9 +85,12 @@ def _verdict(summary: pd.DataFrame) -> str:
         return "The links were not measured in this run."
     if off.empty:
         return f"Yes: the links were as asked in all {len(measured)} cells that measured them."
+    fate = "are left out of speed-ups and pictures"
+    if is_valid(summary)[off.index].any():
+        fate = "count in speed-ups and pictures because that was asked for"
     return (
         f"Not everywhere: in {len(off)} of {len(measured)} cells the links were off. These cells "
-        "are left out of speed-ups and pictures."
+        f"{fate}."
     )
 
 
@@ -98,7 +101,8 @@ def _warnings(tables: RunTables) -> list[str]:
     if len(bad):
         kinds = ", ".join(f"{n} {status}" for status, n in bad["status"].value_counts().items())
         found.append(f"{len(bad)} of {len(summary)} cells did not end well: {kinds}.")
-    off = summary[(summary["status"] == "ok") & ~is_valid(summary)]
+    verdict = summary["link_verdict"]
+    off = summary[(summary["status"] == "ok") & verdict.notna() & (verdict != "ok")]
     for cell in off.itertuples():
         found.append(f"{cell.method} seed {cell.seed}: link not as asked: {cell.link_verdict}.")
     split = summary[summary["replicas_identical"].eq(False)]

@@ -241,6 +241,8 @@ class Scenario(_Strict):
     @functools.cached_property
     def jobs(self) -> tuple[Job, ...]:
         """Training jobs of others, on hosts of their own."""
+        if self.topology is None:
+            return ()
         expand = functools.partial(expand_jobs, self.traffic, self.network, self.end_s)
         return tuple(_keyed("traffic", expand))
 

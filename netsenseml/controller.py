@@ -8,7 +8,7 @@ Every step, on every rank alike, from the same gathered measurements:
 3. Progress per second = statistical efficiency / step time. Of all candidates within a small
    tolerance of the best, the least lossy is wanted: dense whenever dense hides behind compute.
 4. Change to it at once after a change of bandwidth; otherwise only when it is wanted for some
-   steps in a row (twice as many after every such change), when the present one is clearly
+   steps in a row (three times as many after every such change), when the present one is clearly
    slower, or when a less lossy one would still do with less bandwidth.
 
 Measured beats modelled, so a mistaken prediction costs two steps and is not repeated: the
@@ -40,10 +40,11 @@ _ALERT = 4  # steps after a change of bandwidth in which no patience is asked
 _PROBE_AFTER = 6  # quiet steps before the first probe step
 _PROBE_EVERY = 64
 _PROBE_STEPS = 3
+_PROBE_SHARE = 0.4  # part of their time that latency may take
 _PROBE_COST = 0.35  # part by which one of them may be longer
 _PATIENCE_FASTER = 2
 _PATIENCE_FINER = 3
-_PATIENCE_MAX = 32
+_PATIENCE_MAX = 64
 _SLACK = 0.02  # further progress per second given up before a codec is left for a faster one
 
 
@@ -199,7 +200,7 @@ class Controller(Policy):
         patience = self._patience * (_PATIENCE_FASTER if slow else _PATIENCE_FINER)
         if self._alert or self._wanted_for >= patience:
             if not self._alert:
-                self._patience = min(2 * self._patience, _PATIENCE_MAX)
+                self._patience = min(3 * self._patience, _PATIENCE_MAX)
             gain = "more progress" if slow else "less loss at nearly the same speed"
             self._switch(wanted, net, gain)
 
@@ -207,8 +208,8 @@ class Controller(Policy):
         """Where latency hides the rate, send a few steps of a size large enough to show it.
 
         Of the candidates that send all at once, the smallest that is large enough; the largest
-        of those that cost little, if none is. The first of the steps meets a congestion window
-        made for less and does not count.
+        of those that cost little, if none is. One of them alone might meet a congestion window
+        made for less.
         """
         self._quiet, self._next_probe = 0, _PROBE_EVERY
         if self._share(self._current, groups, net.world) <= CLEAR_SHARE:
@@ -223,7 +224,7 @@ class Controller(Policy):
             and self._single(key, groups, net.world)
             and self._bytes(key, groups, net.world) > mine
         }
-        enough = [key for key, share in shares.items() if share <= CLEAR_SHARE]
+        enough = [key for key, share in shares.items() if share <= _PROBE_SHARE]
         if shares:
             self._home, self._away = self._current, _PROBE_STEPS
             self._current = (

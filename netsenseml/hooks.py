@@ -96,16 +96,7 @@ def make_state(
     return HookState(module, group, chosen_method, chosen, seed=seed, spans=spans, on_step=on_step)
 
 
-def register(
-    ddp_model: Any,
-    method: str = "netsense",
-    *,
-    process_group: Any = None,
-    seed: int = 0,
-    spans: Spans | None = None,
-    on_step: Callable[[StepRecord], None] | None = None,
-    **options: Any,
-) -> HookState:
+def register(ddp_model: Any, method: str = "netsense", **keywords: Any) -> HookState:
     """Compress the gradients of a DDP module with a method from now on.
 
     Parameters and errors are those of :func:`make_state`; DDP allows one hook per module.
@@ -115,14 +106,6 @@ def register(
     >>> model = DistributedDataParallel(net)                  # doctest: +SKIP
     >>> state = netsenseml.register(model, method="netsense")  # doctest: +SKIP
     """
-    state = make_state(
-        ddp_model,
-        method,
-        process_group=process_group,
-        seed=seed,
-        spans=spans,
-        on_step=on_step,
-        **options,
-    )
+    state = make_state(ddp_model, method, **keywords)
     ddp_model.register_comm_hook(state, hook)
     return state

@@ -81,9 +81,34 @@ void signs(const torch::Tensor& source, torch::Tensor negative, torch::Tensor pa
   }
 }
 
+// Sum of |x| in a fixed order: lane j of 1024 adds entries j, j + 1024, ... of a chunk of 2^17 one
+// after the other in fp32; the lanes are folded in halves; chunks are added in fp64.
+double magnitude(const torch::Tensor& source) {
+  check(source, torch::kFloat, "source");
+  constexpr int64_t kLanes = 1024, kChunk = 1 << 17;
+  const float* x = source.data_ptr<float>();
+  const int64_t n = source.numel();
+  double total = 0;
+  for (int64_t begin = 0; begin < n; begin += kChunk) {
+    float lane[kLanes] = {0};
+    const int64_t end = begin + kChunk < n ? begin + kChunk : n;
+    int64_t i = begin;
+    for (; i + kLanes <= end; i += kLanes) {
+      for (int64_t j = 0; j < kLanes; ++j) lane[j] += std::fabs(x[i + j]);
+    }
+    for (int64_t j = 0; i + j < end; ++j) lane[j] += std::fabs(x[i + j]);
+    for (int64_t half = kLanes / 2; half > 0; half /= 2) {
+      for (int64_t j = 0; j < half; ++j) lane[j] += lane[j + half];
+    }
+    total += lane[0];
+  }
+  return total;
+}
+
 }  // namespace
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("quantize", &quantize, "Quantize blocks to int8");
+  m.def("magnitude", &magnitude, "Sum of magnitudes");
   m.def("signs", &signs, "Signs as bools and as bits");
 }

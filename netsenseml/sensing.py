@@ -3,7 +3,7 @@
 Five things disturb a naive ``bytes / seconds``:
 
 - Waiting for a slow rank lengthens a collective on all ranks but the slow one: of every step the
-  shortest busy period over ranks counts.
+  shortest busy period over ranks counts, with the latency that is left to the late rank.
 - Latency lengthens it by a part that does not depend on size: rounds times the agreement's own
   duration per round, a message of fixed size, as a windowed minimum.
 - Collectives that start one after the other leave the network idle in between, and those that
@@ -27,10 +27,11 @@ from netsenseml.policy import Measurement
 
 __all__ = ["CLEAR_SHARE", "LinkSense", "Pace"]
 
-CLEAR_SHARE = 0.4  # part of a message's time that latency may take, for the rest to tell the rate
+CLEAR_SHARE = 0.45  # part of a message's time that latency may take, for the rest to tell the rate
 _SIZES = 6  # sizes remembered
 _TIMES = 9  # times remembered of each
 _FIXED = (0.3, 3.0)  # fixed cost of a size, as a multiple of its rounds' latency
+_LATE_ROUNDS = 2  # latencies that an all-gather costs a rank that comes much later than the rest
 _FLOOR = 0.3  # part of a message's time that counts as transfer, however high its fixed cost
 
 
@@ -68,7 +69,6 @@ class LinkSense:
         self._fixed: dict[tuple[float, float], float] = {}
         self._samples: list[list[float]] = []  # [link bytes, rounds, busy seconds]
         self._outside: list[float] = []
-        self._last = 0.0
         self._seen = 0
         self.bandwidth: float | None = None
 
@@ -90,8 +90,9 @@ class LinkSense:
         """Part of a message's time that latency would take; 1 while nothing is known."""
         if self.bandwidth is None or moved <= 0:
             return 1.0
+        known = [_rate_of(size, self.ping_s) for size in self._sizes]
         latency_s = rounds * self.ping_s
-        return latency_s / (latency_s + moved / self.bandwidth)
+        return latency_s / (latency_s + moved / max(self.bandwidth, *known, 1.0))
 
     def add(self, rows: Sequence[Measurement]) -> bool:
         """Learn from a step; True when the bandwidth is believed to have changed."""
@@ -106,21 +107,32 @@ class LinkSense:
         moved, rounds, busy_s = point
         self._seen += 1
         changed = self._filter(point)
-        # The first message of a new size meets a congestion window made for the old one.
-        settled = self._seen > self._startup and not self._outside
-        if settled and self._last == rows[0].link_bytes:
+        if self._seen > self._startup and not self._outside:
             self._note(moved, rounds, busy_s)
             self._calibrate()
-        self._last = rows[0].link_bytes
         if not changed and self.bandwidth is not None and self._seen > self._startup:
-            self.bandwidth = statistics.median(self._rate(sample) for sample in self._samples)
+            self.bandwidth = self._settled()
         return changed
+
+    def _settled(self) -> float:
+        """What the clearest size says, or the median of all samples if none is clear enough."""
+        reference = self._reference()
+        if reference is not None:
+            return _rate_of(reference, self.ping_s)
+        return statistics.median(self._rate(sample) for sample in self._samples)
 
     def _point(self, rows: Sequence[Measurement]) -> list[float] | None:
         """[link bytes, rounds, shortest seconds] of the whole step or its largest collective."""
         first = rows[0]
-        whole = [first.link_bytes, first.rounds, min(row.busy_s for row in rows)]
+        busy = [row.busy_s for row in rows]
+        whole = [first.link_bytes, first.rounds, min(busy)]
         main = [first.main_link_bytes, first.main_rounds, min(row.main_s for row in rows)]
+        gathered = first.main_rounds == len(rows) - 1
+        if gathered and max(busy) - min(busy) > 2 * first.rounds * self.ping_s:
+            # When a late rank joins an all-gather, the others' parts are all waiting at its
+            # neighbour: it needs a round trip to ask and one to forward, and no more.
+            for point in (whole, main):
+                point[1] *= min(1.0, _LATE_ROUNDS / first.main_rounds)
         usable = [p for p in (whole, main) if p[0] > 0 and p[2] > 0 and math.isfinite(p[2])]
         return max(usable, key=self._rate, default=None)
 
@@ -147,15 +159,14 @@ class LinkSense:
         if not self._sizes or not self.ping_s:
             return None
         best = max(self._sizes, key=lambda size: size[0] / max(size[1], 1))
-        return best if best[1] * self.ping_s <= CLEAR_SHARE * min(best[2]) else None
+        return best if best[1] * self.ping_s <= CLEAR_SHARE * _quick(best[2]) else None
 
     def _calibrate(self) -> None:
         """Learn the fixed cost of every size from the clearest one."""
         reference = self._reference()
         if reference is None:
             return
-        moved, rounds, times = reference
-        bandwidth = moved / max(min(times) - rounds * self.ping_s, _FLOOR * min(times))
+        bandwidth = _rate_of(reference, self.ping_s)
         for size in self._sizes:
             low, high = (bound * size[1] * self.ping_s for bound in _FIXED)
             fixed_s = statistics.median(size[2]) - size[0] / bandwidth
@@ -194,7 +205,6 @@ class LinkSense:
             "fixed": [[*size, fixed] for size, fixed in self._fixed.items()],
             "samples": [list(point) for point in self._samples],
             "outside": list(self._outside),
-            "last": self._last,
             "seen": self._seen,
             "bandwidth": self.bandwidth,
         }
@@ -206,9 +216,18 @@ class LinkSense:
         self._fixed = {(moved, rounds): fixed for moved, rounds, fixed in saved["fixed"]}
         self._samples = [list(point) for point in saved["samples"]]
         self._outside = list(saved["outside"])
-        self._last = float(saved["last"])
         self._seen = int(saved["seen"])
         self.bandwidth = saved["bandwidth"]
+
+
+def _quick(times: list[float]) -> float:
+    """The first quartile: what makes a message late is not the link's rate."""
+    return sorted(times)[len(times) // 4]
+
+
+def _rate_of(size: tuple[float, float, list[float]], ping_s: float) -> float:
+    moved, rounds, times = size
+    return moved / max(_quick(times) - rounds * ping_s, _FLOOR * _quick(times))
 
 
 class Pace:

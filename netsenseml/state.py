@@ -224,7 +224,9 @@ class HookState:
 
     def _measure(self, step: StepContext, record: StepRecord) -> Measurement:
         busy_s, link, rounds = busy_period(step.handles)
-        main = max(step.handles, key=lambda handle: handle.link, default=None)
+        # An exchange is many messages at once, whose latency is not that of a round.
+        chained = (handle for handle in step.handles if handle.kind != "exchange")
+        main = max(chained, key=lambda handle: handle.link, default=None)
         known = self._step > 0 and self._begin_s > 0
         ping_s = self._agreement.ping_s if self._agreement is not None else NAN
         return Measurement(

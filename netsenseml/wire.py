@@ -2,8 +2,9 @@
 
 A payload is ``header | indices | values``: the header is 4 bytes (the peak magnitude as fp32,
 non-finite when the gradient was), indices are padded to 4 bytes, values follow, and the whole is
-padded to 4 bytes. Its size depends on (n, k, value type) only, never on the data, because an
-all-gather needs the same size on every rank.
+padded to 4 bytes. Value type ``sign`` sends the mean magnitude and one bit per value (error
+feedback keeps the difference). The size depends on (n, k, value type) only, never on the data,
+because an all-gather needs the same size on every rank.
 
 Indices (k of n, ascending) go in the smallest of three forms:
 
@@ -39,6 +40,7 @@ __all__ = [
 
 VALUE_TYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
 HEADER_BYTES = 4
+LEVEL_BYTES = 4  # the mean magnitude, where values go as signs
 
 
 class WireError(ValueError):
@@ -139,7 +141,7 @@ class SparseFormat:
     numel, kept : int
         n and k, ``1 <= k <= n``.
     values : str
-        ``"fp16"``, ``"bf16"`` or ``"fp32"``.
+        ``"fp16"``, ``"bf16"``, ``"fp32"`` or ``"sign"``.
     indices : str
         ``"packed"`` for the smallest form, or ``"int64"``.
     """
@@ -170,17 +172,23 @@ class SparseFormat:
     @property
     def nbytes(self) -> int:
         """Bytes of the payload."""
+        if self.values == "sign":
+            signs = _padded((self.kept + 7) // 8)
+            return HEADER_BYTES + _padded(self.index_bytes) + LEVEL_BYTES + signs
         size = VALUE_TYPES[self.values].itemsize
         return HEADER_BYTES + _padded(self.index_bytes) + _padded(self.kept * size)
 
     def _split(self, payload: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         if payload.dtype != torch.uint8 or payload.numel() != self.nbytes:
             raise WireError(f"payload of {payload.numel()} bytes, expected {self.nbytes}")
-        dtype = VALUE_TYPES[self.values]
         begin = HEADER_BYTES + _padded(self.index_bytes)
-        values = payload[begin : begin + self.kept * dtype.itemsize].view(dtype)
         header = payload[:HEADER_BYTES].view(torch.float32)
-        return header, payload[HEADER_BYTES : HEADER_BYTES + self.index_bytes], values
+        packed = payload[HEADER_BYTES : HEADER_BYTES + self.index_bytes]
+        if self.values == "sign":
+            return header, packed, payload[begin:]
+        dtype = VALUE_TYPES[self.values]
+        values = payload[begin : begin + self.kept * dtype.itemsize].view(dtype)
+        return header, packed, values
 
     def encode(
         self,
@@ -208,12 +216,23 @@ class SparseFormat:
         header.copy_(peak)
         if self.form != "all":
             encode_indices(indices, self.numel, self.form, packed)
+        if self.values == "sign":
+            slots[:LEVEL_BYTES].view(torch.float32).copy_(values.abs().mean())
+            signs = slots[LEVEL_BYTES : LEVEL_BYTES + (self.kept + 7) // 8]
+            pack_bits(values < 0, signs)
+            return self._signed(slots).to(values.dtype)
         if self.values == "fp32":
             slots.copy_(values)
             return slots.to(values.dtype)
         scale = power_of_two(header)
         slots.copy_(values * scale)
         return slots.to(values.dtype) / scale
+
+    def _signed(self, slots: torch.Tensor) -> torch.Tensor:
+        """Mean magnitude with each value's sign, float32, shape (k,)."""
+        level = slots[:LEVEL_BYTES].view(torch.float32)
+        signs = slots[LEVEL_BYTES : LEVEL_BYTES + (self.kept + 7) // 8]
+        return level * (1.0 - 2.0 * unpack_bits(signs, self.kept).to(torch.float32))
 
     def peak(self, payload: torch.Tensor) -> float:
         """The header: peak magnitude, non-finite when the sender's gradient was."""
@@ -231,6 +250,8 @@ class SparseFormat:
         indices = None
         if self.form != "all":
             indices = decode_indices(packed, self.numel, self.kept, self.form)
+        if self.values == "sign":
+            return indices, self._signed(slots)
         if self.values == "fp32":
             return indices, slots.to(torch.float32)
         return indices, slots.to(torch.float32) / power_of_two(header)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,7 @@ def _values(spec: Mapping[str, Any]) -> Iterable[tuple[str, str, Any]]:
             yield f"events: at {event['at_s']:g} s", field, value
 
 
-def refusals(name: str, spec: Mapping[str, Any], netem: bool) -> list[str]:
+def refusals(name: str, spec: Mapping[str, Any], lacking: Collection[str] = ()) -> list[str]:
     """Return what a back end cannot do of a cell, one line each; empty if it can do all.
 
     Parameters
@@ -70,8 +70,8 @@ def refusals(name: str, spec: Mapping[str, Any], netem: bool) -> list[str]:
         The back end.
     spec
         With plain ``topology``, ``events`` and ``workload``.
-    netem
-        Whether the host's kernel has netem.
+    lacking
+        Of netem, red and fq_codel, what the host's kernel has not.
     """
     device = (spec.get("workload") or {}).get("device")
     wrong = []
@@ -82,19 +82,31 @@ def refusals(name: str, spec: Mapping[str, Any], netem: bool) -> list[str]:
             f"workload.device: a virtual clock charges a device's profile; '{device}' takes real"
             " time, so it needs clock: real"
         )
+    if CLOCKS[name] == "real":
+        wrong += [
+            f"topology: link {link.get('name', number)}: jitter_ms: on a real clock jitter lets"
+            " frames overtake; expected jitter_keeps_order: false, or backend: guest"
+            for number, link in enumerate(spec["topology"]["links"])
+            if link.get("jitter_ms") and link.get("jitter_keeps_order", True)
+        ]
     if name == "host":
-        wrong += _host_refusals(spec, netem)
+        wrong += _host_refusals(spec, lacking)
     return wrong
 
 
-def _host_refusals(spec: Mapping[str, Any], netem: bool) -> list[str]:
+def _host_refusals(spec: Mapping[str, Any], lacking: Collection[str]) -> list[str]:
     wrong = [
         f"topology: host {host['name']}: {key}: the back end 'host' sets no limits of hosts"
         for host in spec["topology"]["hosts"]
         for key in ("cpu", "memory_mb")
         if host.get(key) is not None
     ]
-    if netem:
+    wrong += [
+        f"{where}: aqm: this kernel has no {value}; expected pfifo, or backend: guest"
+        for where, field, value in _values(spec)
+        if field == "aqm" and value in lacking
+    ]
+    if "netem" not in lacking:
         return wrong
     for where, field, value in _values(spec):
         if field in _NETEM_ONLY and value:
@@ -144,7 +156,7 @@ def choose(
     passed: list[str] = []
     for name in names:
         lacks = [f"{lack.what} is missing ({lack.mend})" for lack in found[name].lacks]
-        problems = lacks + refusals(name, spec, found[name].netem)
+        problems = lacks + refusals(name, spec, found[name].lacking_qdiscs)
         if not problems:
             why = "asked for" if wanted != "auto" else "the first that can do it"
             return Choice(name, "; ".join([why, *passed]))

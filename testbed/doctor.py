@@ -29,6 +29,11 @@ _BUILDING = "building the guest kernel"
 #: and those of every net
 _RUNNING = {"util-linux", "mininet", "iproute2", "iperf3", "bridge-utils", "net-tools"}
 _RUNNING |= {"procps", "hostname", "dataset-fashion-mnist"}
+_REFUSED = {
+    "netem": "delay_ms, jitter_ms and loss_pct are",
+    "red": "aqm: red is",
+    "fq_codel": "aqm: fq_codel is",
+}
 
 
 @dataclass(frozen=True)
@@ -55,8 +60,8 @@ class BackEnd:
         What it cannot do even when it works.
     clock
         ``virtual`` or ``real``.
-    netem
-        Whether its kernel has netem: delay, jitter, loss, reordering.
+    lacking_qdiscs
+        Of netem (delay, jitter, loss, reordering), red and fq_codel, what its kernel has not.
     """
 
     name: str
@@ -64,7 +69,7 @@ class BackEnd:
     lacks: tuple[Lack, ...] = ()
     notes: tuple[str, ...] = field(default=())
     clock: str = "real"
-    netem: bool = True
+    lacking_qdiscs: tuple[str, ...] = ()
 
     @property
     def works(self) -> bool:
@@ -179,18 +184,18 @@ def _host() -> BackEnd:
         notes.append("the kernel's shapers could not be tried")
     elif not there["tbf"]:
         lacks.append(Lack("tbf in the host's kernel", "modprobe sch_tbf, or use another kernel"))
-    netem = bool(there and there["netem"])
-    if there is not None and not netem:
-        refused = "delay_ms, jitter_ms and loss_pct are refused"
-        notes.append(
-            f"no netem in the host's kernel: {refused} (modprobe sch_netem, if it has it)"
-        )
+    lacking = tuple(n for n in _REFUSED if there is not None and not there[n])
+    notes += [
+        f"no {name} in the host's kernel: {_REFUSED[name]} refused"
+        f" (modprobe sch_{name}, if it has it)"
+        for name in lacking
+    ]
     return BackEnd(
         "host",
         "Mininet on the host's kernel and clock",
         (*lacks, *_python()),
         tuple(notes),
-        netem=netem,
+        lacking_qdiscs=lacking,
     )
 
 

@@ -95,6 +95,7 @@ def needs() -> list[Need]:
         Need("iperf3", "cross traffic", ("iperf3",)),
         Need("bridge-utils", "Mininet's bridges ask for it", ("brctl",)),
         Need("net-tools", "Mininet's hosts ask for it", ("ifconfig",)),
+        Need("iputils-ping", "looking around in a net", ("ping",)),
         Need("procps", "settings of the guest", ("sysctl",)),
         Need("hostname", "names of the hosts", ("hostname",)),
         Need("dataset-fashion-mnist", "training data", globs=_FASHION_MNIST),

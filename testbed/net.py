@@ -27,6 +27,7 @@ from mininet.topo import Topo
 from topologies import Topology
 from topologies.shape import FRAME_BYTES
 
+from .aqm import is_split
 from .namespaces import entered
 
 __all__ = ["SYSCTLS", "address", "built_net", "interface", "interfaces", "prompt"]
@@ -209,9 +210,10 @@ def _segments(spec: Topology, host: str, segmentation: str) -> int | None:
     The guest's netem times such a packet as its frames, but its receiver gets them all at once:
     the end of one message waits for the beginning of the next. Half a millisecond on the link
     keeps that small, where 64 KB at 200 Mbit/s would take 2.6 ms; shorter packets wake the
-    receiver more often, which costs wall time.
+    receiver more often, which costs wall time. A managed queue takes a packet for one frame.
     """
-    if segmentation == "off":
+    shapes = [shape for link in spec.links for _, _, shape in link.directions()]
+    if segmentation == "off" or (segmentation == "auto" and any(map(is_split, shapes))):
         return 1
     if segmentation == "on":
         return None
@@ -235,6 +237,9 @@ def _configure(net: Mininet, spec: Topology, segmentation: str) -> None:
         for cable in net.links
     ]
     _batch(cables)
+    settings = dict(SYSCTLS)
+    if any(shape.ecn for link in spec.links for _, _, shape in link.directions()):
+        settings["net.ipv4.tcp_ecn"] = "1"
     ports = {host.name: net.get(host.name).defaultIntf() for host in spec.hosts}
     for host in spec.hosts:
         port = ports[host.name]
@@ -257,7 +262,7 @@ def _configure(net: Mininet, spec: Topology, segmentation: str) -> None:
         with entered(net.get(host.name).pid, "net", "uts"):
             _batch(lines)
             socket.sethostname(host.name)
-            for key, value in SYSCTLS.items():
+            for key, value in settings.items():
                 Path("/proc/sys", *key.split(".")).write_text(value)
 
 

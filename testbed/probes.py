@@ -33,6 +33,8 @@ _QDISCS = {
     "htb": "htb default 1",
     "tbf": "tbf rate 1mbit burst 16kb latency 10ms",
     "netem": "netem delay 1ms",
+    "red": "red limit 60000 min 5000 max 15000 avpkt 1000 burst 10 bandwidth 1mbit",
+    "fq_codel": "fq_codel",
 }
 
 

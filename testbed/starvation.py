@@ -14,12 +14,44 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-__all__ = ["CpuWatch"]
+__all__ = ["CpuWatch", "descendants", "resident_mb"]
 
 #: Shares of the time; beyond them timings say more of the machine than of the links
 _WAIT_LIMIT = 0.25
 _STEAL_LIMIT = 0.05
 _THROTTLE_LIMIT = 0.02
+
+
+def descendants(pid: int, proc: Path = Path("/proc")) -> Iterator[int]:
+    """Yield a process and all that it and its children have started and not outlived."""
+    yield pid
+    try:
+        tasks = list((proc / str(pid) / "task").iterdir())
+    except OSError:
+        return
+    for task in tasks:
+        try:
+            children = (task / "children").read_text().split()
+        except OSError:
+            continue
+        for child in children:
+            yield from descendants(int(child), proc)
+
+
+def resident_mb(pid: int) -> float:
+    """Return the memory that a process and its descendants hold, in MiB.
+
+    Shared pages are shared out among those that map them (``Pss``): the memory of a guest is one
+    file that its kernel and each of its processes map, and counts once.
+    """
+    kib = 0
+    for process in descendants(pid):
+        try:
+            lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+        except OSError:
+            continue
+        kib += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+    return kib / 1024
 
 
 class CpuWatch:
@@ -43,23 +75,9 @@ class CpuWatch:
         self._stat = self._read_stat()
         self._throttled_s = self._read_throttled_s()
 
-    def _descendants(self, pid: int) -> Iterator[int]:
-        yield pid
-        try:
-            tasks = list((self._proc / str(pid) / "task").iterdir())
-        except OSError:
-            return
-        for task in tasks:
-            try:
-                children = (task / "children").read_text().split()
-            except OSError:
-                continue
-            for child in children:
-                yield from self._descendants(int(child))
-
     def _threads(self) -> Iterator[tuple[int, int, int]]:
         """Yield (thread, ns on a processor, ns waiting for one)."""
-        for pid in self._descendants(self._pid):
+        for pid in descendants(self._pid, self._proc):
             try:
                 for task in (self._proc / str(pid) / "task").iterdir():
                     ran, waited, _ = (task / "schedstat").read_text().split()

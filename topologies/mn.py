@@ -12,8 +12,10 @@ from typing import Any
 
 from mininet.topo import Topo
 
-# `mn --custom` executes this file by its path, outside any package.
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir))
+# `mn --custom` executes the text of this file, outside any package and without a `__file__`.
+sys.path.insert(
+    0, os.path.dirname(os.path.dirname(os.path.abspath(sys._getframe().f_code.co_filename)))
+)
 
 from topologies.builders import BUILDERS
 from topologies.checks import SpecError

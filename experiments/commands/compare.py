@@ -25,12 +25,15 @@ def compare(
     run_a: Annotated[str, typer.Argument(help="A run's directory, or a scenario.")],
     run_b: Annotated[str, typer.Argument(help="The run to compare it with.")],
     results: Annotated[Path, typer.Option(help="Where runs live.")] = RESULTS,
+    off_links: Annotated[
+        bool, typer.Option("--off-links", help="Count cells whose links were not as asked.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show how the methods of two runs differ: first run, second run, change."""
     from ..analysis import load_run
 
-    first, second = (load_run(find_run(run, results)) for run in (run_a, run_b))
+    first, second = (load_run(find_run(run, results), off_links) for run in (run_a, run_b))
     same = [(t.run_dir / "summary.csv").read_bytes() for t in (first, second)]
     data: dict[str, Any] = {
         "runs": [str(first.run_dir), str(second.run_dir)],

@@ -18,6 +18,9 @@ def report(
         str, typer.Argument(help="A run's or sweep's directory, or a scenario: its latest run.")
     ],
     results: Annotated[Path, typer.Option(help="Where runs live.")] = RESULTS,
+    off_links: Annotated[
+        bool, typer.Option("--off-links", help="Count cells whose links were not as asked.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Make the tables, pictures and page of a run again, from its raw records."""
@@ -29,7 +32,7 @@ def report(
         return
     from ..output import make_all, print_run, run_json
 
-    tables, paths = make_all(folder)
+    tables, paths = make_all(folder, off_links)
     if json:
         print(json_.dumps(run_json(tables, paths), indent=2, sort_keys=True, allow_nan=False))
     else:

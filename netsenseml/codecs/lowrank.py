@@ -13,14 +13,12 @@ in H. Wang et al., "ATOMO", NeurIPS 2018 (there unbiased, here with error feedba
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
 from netsenseml.codecs.base import GatherCodec, Job, StepContext, peak_of
-from netsenseml.codecs.matrices import LowRankPlan, make_plan, starting_q
+from netsenseml.codecs.matrices import FactorCodec, LowRankPlan, starting_q
 from netsenseml.layout import Group
 from netsenseml.methods import Method, fixed
 from netsenseml.options import Options, bounded
@@ -48,28 +46,14 @@ class LowRankOptions(Options):
     error_feedback: bool = True
 
 
-class LowRank(GatherCodec):
+class LowRank(FactorCodec, GatherCodec):
     """Payload: peaks in fp32 (uncompressed part, then each Q), then ``dense | P | Q`` in fp16."""
 
     name = "lowrank"
     cost_name = "powersgd"
 
     def __init__(self, rank: int, min_rate: float = 2.0) -> None:
-        self._rank = rank
-        self._min_rate = min_rate
-        self._q: dict[str, torch.Tensor] = {}
-        self._pending: dict[str, torch.Tensor] = {}
-        self._plans: dict[Group, LowRankPlan] = {}
-
-    @property
-    def strength(self) -> float | None:
-        return float(self._rank)
-
-    def plan(self, group: Group) -> LowRankPlan:
-        """How a group's parameters are sent."""
-        if group not in self._plans:
-            self._plans[group] = make_plan(group, self._rank, self._min_rate)
-        return self._plans[group]
+        super().__init__(rank, min_rate)
 
     def payload_bytes(self, group: Group) -> int:
         plan = self.plan(group)
@@ -157,17 +141,6 @@ class LowRank(GatherCodec):
         if not native:
             job.grad.copy_(mean)
         return True
-
-    def end_step(self, committed: bool) -> None:
-        if committed:
-            self._q.update(self._pending)
-        self._pending = {}
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"q": dict(self._q)}
-
-    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        self._q = {name: q.detach().clone() for name, q in saved["q"].items()}
 
 
 METHOD = Method(

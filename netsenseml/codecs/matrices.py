@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
+from netsenseml.codecs.base import Codec
 from netsenseml.layout import Group
 
-__all__ = ["LowRankPlan", "MatrixPart", "make_plan", "starting_q"]
+__all__ = ["FactorCodec", "LowRankPlan", "MatrixPart", "make_plan", "starting_q"]
 
 
 @dataclass(frozen=True)
@@ -101,3 +104,45 @@ def starting_q(
         )
         last = torch.randn(part.columns, part.rank, generator=generator, dtype=torch.float64)
     return torch.linalg.qr(last.to(device=like.device, dtype=like.dtype)).Q
+
+
+class FactorCodec(Codec):
+    """What codecs with warm-started factors share: the plans, and the Q of every parameter.
+
+    A step's Q counts only when the whole step was finite.
+
+    Parameters
+    ----------
+    rank : int
+        Columns of P and Q.
+    min_rate : float
+        A matrix is compressed only if that makes it smaller by more than this factor.
+    """
+
+    def __init__(self, rank: int, min_rate: float) -> None:
+        self._rank = rank
+        self._min_rate = min_rate
+        self._q: dict[str, torch.Tensor] = {}
+        self._pending: dict[str, torch.Tensor] = {}
+        self._plans: dict[Group, LowRankPlan] = {}
+
+    @property
+    def strength(self) -> float | None:
+        return float(self._rank)
+
+    def plan(self, group: Group) -> LowRankPlan:
+        """How a group's parameters are sent."""
+        if group not in self._plans:
+            self._plans[group] = make_plan(group, self._rank, self._min_rate)
+        return self._plans[group]
+
+    def end_step(self, committed: bool) -> None:
+        if committed:
+            self._q.update(self._pending)
+        self._pending = {}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"q": dict(self._q)}
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        self._q = {name: q.detach().clone() for name, q in saved["q"].items()}

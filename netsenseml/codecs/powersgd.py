@@ -9,14 +9,13 @@ second (Q) of all buckets in bucket order in the hook of the last bucket.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
-from netsenseml.codecs.base import Codec, Job, StepContext, peak_of
-from netsenseml.codecs.matrices import LowRankPlan, make_plan, starting_q
+from netsenseml.codecs.base import Job, StepContext, peak_of
+from netsenseml.codecs.matrices import FactorCodec, LowRankPlan, starting_q
 from netsenseml.layout import Group
 from netsenseml.methods import Method, fixed
 from netsenseml.options import Options, bounded, choice
@@ -48,28 +47,14 @@ class PowerSGDOptions(Options):
     feedback: str = choice("global", "own")
 
 
-class PowerSGD(Codec):
+class PowerSGD(FactorCodec):
     """Two all-reduces per bucket: 1-D and small tensors with P, then Q."""
 
     name = "powersgd"
 
     def __init__(self, rank: int, min_rate: float = 2.0, feedback: str = "global") -> None:
-        self._rank = rank
-        self._min_rate = min_rate
+        super().__init__(rank, min_rate)
         self._own = feedback == "own"
-        self._q: dict[str, torch.Tensor] = {}
-        self._pending: dict[str, torch.Tensor] = {}
-        self._plans: dict[Group, LowRankPlan] = {}
-
-    @property
-    def strength(self) -> float | None:
-        return float(self._rank)
-
-    def plan(self, group: Group) -> LowRankPlan:
-        """How a group's parameters are sent."""
-        if group not in self._plans:
-            self._plans[group] = make_plan(group, self._rank, self._min_rate)
-        return self._plans[group]
 
     def transfers(self, group: Group, world: int) -> tuple[Transfer, ...]:
         plan = self.plan(group)
@@ -139,17 +124,6 @@ class PowerSGD(Codec):
                     source[part.begin : part.end].sub_(mean[part.begin : part.end])
         if not native:
             job.grad.copy_(mean)
-
-    def end_step(self, committed: bool) -> None:
-        if committed:
-            self._q.update(self._pending)
-        self._pending = {}
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"q": dict(self._q)}
-
-    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        self._q = {name: q.detach().clone() for name, q in saved["q"].items()}
 
 
 METHOD = Method(

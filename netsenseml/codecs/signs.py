@@ -16,6 +16,8 @@ from netsenseml.native import kernels
 
 __all__ = ["SignCodec", "l1_norm", "sign_bits"]
 
+_LANES = 1024  # partial sums of l1_norm
+
 
 def sign_bits(source: torch.Tensor, negative: torch.Tensor, packed: torch.Tensor) -> None:
     """Where ``source``, shape (n,), is below zero: as bool ``negative`` and as bits ``packed``."""
@@ -31,15 +33,28 @@ def sign_bits(source: torch.Tensor, negative: torch.Tensor, packed: torch.Tensor
 
 
 def l1_norm(source: torch.Tensor) -> torch.Tensor:
-    """Sum of magnitudes, shape (); cache-sized pieces need no temporary of full size."""
-    if source.numel() <= CHUNK or source.device.type != "cpu":
+    """Sum of magnitudes, shape (), in the dtype of ``source``.
+
+    On the host the order of additions is fixed, so that the C++ kernel gives the same bits.
+    """
+    if source.device.type != "cpu" or source.dtype != torch.float32:
         return source.abs().sum()
-    work = torch.empty(CHUNK, dtype=source.dtype)
-    total = torch.zeros((), dtype=source.dtype)
+    native = kernels()
+    if native is not None:
+        return torch.tensor(native.magnitude(source), dtype=source.dtype)
+    work = np.empty(CHUNK, np.float32)
+    total = 0.0
     for begin in range(0, source.numel(), CHUNK):
-        piece = source[begin : begin + CHUNK]
-        total += torch.abs(piece, out=work[: piece.numel()]).sum()
-    return total
+        piece = source[begin : begin + CHUNK].numpy()
+        rows = -(-piece.size // _LANES)
+        magnitudes = work[: rows * _LANES]
+        np.abs(piece, out=magnitudes[: piece.size])
+        magnitudes[piece.size :] = 0
+        lanes = np.add.reduce(magnitudes.reshape(rows, _LANES), axis=0)  # row after row
+        while lanes.size > 1:
+            lanes = lanes[: lanes.size // 2] + lanes[lanes.size // 2 :]
+        total += float(lanes[0])
+    return torch.tensor(total, dtype=source.dtype)
 
 
 class SignCodec(GatherCodec):

@@ -32,7 +32,9 @@ class TopKOptions(Options):
     ratio : float
         Part of the entries kept, in (0, 1]; k = max(1, ceil(ratio n)) of every bucket.
     values : str
-        Type of the values on the wire: ``"fp16"``, ``"bf16"`` or ``"fp32"``.
+        Type of the values on the wire: ``"fp16"``, ``"bf16"``, ``"fp32"``, or ``"sign"``: one bit,
+        for the mean magnitude of the entries kept (after F. Sattler et al., "Sparse Binary
+        Compression", IJCNN 2019, and their ternary compression of 2020).
     indices : str
         ``"packed"``, the smallest form there is, or ``"int64"``: with fp32 values the 12 bytes
         per entry that NetSenseML's public code sends.
@@ -41,7 +43,7 @@ class TopKOptions(Options):
     """
 
     ratio: float = bounded(0.1, 0.0, 1.0, above=True)
-    values: str = choice("fp16", "bf16", "fp32")
+    values: str = choice("fp16", "bf16", "fp32", "sign")
     indices: str = choice("packed", "int64")
     error_feedback: bool = True
 

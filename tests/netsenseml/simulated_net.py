@@ -59,7 +59,7 @@ class SimulatedRing:
         self._state = (1103515245 * self._state + 12345) % 2**31
         return 1.0 + self.jitter * (2 * self._state / 2**31 - 1)
 
-    def _collective_s(self, kind: str, nbytes: int, step: int) -> float:
+    def _collective_s(self, kind: str, nbytes: int, step: int, late: bool = False) -> float:
         if self.world == 1:
             return 0.0
         n = self.world
@@ -68,6 +68,8 @@ class SimulatedRing:
             "exchange": ((n - 1) * nbytes // n, 1),
             "reduce": (2 * (n - 1) * nbytes // n, 2 * n - 2),
         }[kind]
+        if late and kind == "gather":  # the others' parts wait at the late rank's neighbour
+            rounds = min(rounds, 2)
         rate = self.rate_mbps(step) / 8e-6 * self.share.get(kind, 0.95)
         ramp_s = self.ramp * self.message_s * math.log2(1 + moved / n / 60_000)
         return (rounds * self.message_s + moved / rate + ramp_s) * self._noise()
@@ -98,7 +100,9 @@ class SimulatedRing:
             encoding += self.encode_s_per_byte * group.dense_bytes
             starts.append(ready + encoding)
             begin = max(starts[-1] + slowest, net_free)
-            net_free = begin + self._collective_s(plan[0].kind, plan[0].nbytes, step)
+            net_free = begin + self._collective_s(
+                plan[0].kind, plan[0].nbytes, step, late=slowest > 0
+            )
             ends.append(net_free)
         end = max(net_free, starts[-1] + slowest)
         later = 0.0
@@ -141,7 +145,7 @@ class SimulatedRing:
                     decode_s=decoding,
                     exposed_s=exposed,
                     dense_bytes=dense,
-                    main_s=ends[0] - (starts[0] + own),
+                    main_s=NAN if first.kind == "exchange" else ends[0] - (starts[0] + own),
                     main_link_bytes=first_moved,
                     main_rounds=per,
                 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import pathlib
 import shutil
 import subprocess
 import sys
@@ -12,12 +13,16 @@ import sys
 import pytest
 import torch
 
+from netsenseml import native
 from netsenseml.__main__ import main
 from netsenseml.codecs.half import CHUNK
 from netsenseml.codecs.int8 import dequantize, quantize
 
 
-def test_bench_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_bench_prints_json(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NETSENSEML_NATIVE", "0")  # a build would take a minute
     assert main(["bench", "--json", "--numel", "300000", "--repeats", "3"]) == 0
     (result, *_) = json.loads(capsys.readouterr().out)["results"]
     assert result["index_bits_at_1_percent"] <= 12
@@ -64,14 +69,28 @@ import sys, torch
 sys.path.insert(0, sys.argv[1])
 from test_bench_and_native import blocks_of_everything
 from netsenseml.codecs.int8 import quantize
+from netsenseml.codecs.signs import l1_norm, sign_bits
+from netsenseml.native import kernels
 source = blocks_of_everything()
 scales, codes = torch.empty(40), torch.empty(source.numel(), dtype=torch.int8)
 quantize(source, 256, scales, codes, torch.empty(1 << 16))
 print(scales.view(torch.int32).tolist(), codes.tolist())
+source[512] = -0.0
+for numel in (1, 7, 64, 1023, 1025, 9001, source.numel()):
+    part = source[:numel] if numel < 9000 else source.repeat(30)[:30 * numel]
+    numel = part.numel()
+    negative, packed = torch.empty(numel, dtype=torch.bool), torch.empty((numel + 7) // 8,
+                                                                        dtype=torch.uint8)
+    sign_bits(part, negative, packed)
+    finite = part.nan_to_num(posinf=3.0)
+    print(negative.tolist(), packed.tolist(), l1_norm(finite).item().hex())
+    exact = finite.double().abs().sum().item()
+    assert abs(l1_norm(finite).item() - exact) <= 1e-6 * exact
+print(kernels() is not None, file=sys.stderr)
 """
     outputs = []
-    for native in ("0", "1"):
-        environment = {**os.environ, "NETSENSEML_NATIVE": native}
+    for asked in ("0", "1"):
+        environment = {**os.environ, "NETSENSEML_NATIVE": asked}
         done = subprocess.run(
             [sys.executable, "-W", "ignore", "-c", code, os.path.dirname(__file__)],
             env=environment,
@@ -80,8 +99,21 @@ print(scales.view(torch.int32).tolist(), codes.tolist())
             timeout=400,
             check=True,
         )
-        outputs.append(done.stdout.splitlines()[-1])
+        assert done.stderr.splitlines()[-1] == str(asked == "1")
+        outputs.append(done.stdout)
     assert outputs[0] == outputs[1]
+
+
+def test_training_never_compiles(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With an empty cache there are no kernels, and none are built."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("NETSENSEML_NATIVE", raising=False)
+    native.kernels.cache_clear()
+    try:
+        assert native.kernels() is None
+        assert list(tmp_path.iterdir()) == []
+    finally:
+        native.kernels.cache_clear()
 
 
 @pytest.mark.parametrize(

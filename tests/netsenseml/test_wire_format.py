@@ -69,12 +69,29 @@ def test_payload_round_trips_what_encode_says_was_sent(
 
 
 @quick
+@given(sizes(), st.integers(0, 2**31))
+def test_signs_round_trip_with_their_mean_magnitude(size: tuple[int, int], seed: int) -> None:
+    numel, kept = size
+    chosen = torch.randn(kept, generator=torch.Generator().manual_seed(seed))
+    indices = random_indices(numel, kept, seed)
+    form = SparseFormat(numel, kept, "sign")
+    payload = torch.zeros(form.nbytes, dtype=torch.uint8)
+    sent = form.encode(payload, chosen, indices, chosen.abs().max())
+    got_indices, got = form.decode(payload)
+    assert torch.equal(got, sent)
+    assert torch.equal(got < 0, chosen < 0)
+    assert float(got.abs().max()) == pytest.approx(float(chosen.double().abs().mean()), rel=1e-5)
+    assert got_indices is None if kept == numel else torch.equal(got_indices, indices)
+    assert form.nbytes <= 4 + form.index_bytes + 3 + 4 + kept / 8 + 4
+
+
+@quick
 @given(sizes(), st.binary(min_size=0, max_size=64), st.integers(0, 2**31))
 def test_random_bytes_give_a_payload_or_a_clear_error(
     size: tuple[int, int], head: bytes, seed: int
 ) -> None:
     numel, kept = size
-    form = SparseFormat(numel, kept, "fp16")
+    form = SparseFormat(numel, kept, "fp16" if seed % 2 else "sign")
     noise = np.random.default_rng(seed).integers(0, 256, form.nbytes, dtype=np.uint8)
     noise[: len(head)] = np.frombuffer(head[: noise.size], dtype=np.uint8)
     try:

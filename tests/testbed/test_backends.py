@@ -19,7 +19,7 @@ from experiments.scenario import load
 from testbed.backends import CLOCKS, ChoiceError, choose, refusals
 from testbed.doctor import BackEnd, Lack, diagnose
 from testbed.realwatch import RealLinkWatch
-from testbed.starvation import CpuWatch
+from testbed.starvation import CpuWatch, descendants
 from topologies import build as build_topology
 
 EMULATED = ("guest", "guest-real", "host")
@@ -143,7 +143,7 @@ def _listening(pid: int) -> set[str]:
         lines = Path(f"/proc/net/{table}").read_text().splitlines()[1:]
         inodes |= {f"socket:[{line.split()[9]}]" for line in lines if line.split()[3] == "0A"}
     held = set()
-    for process in CpuWatch(pid)._descendants(pid):
+    for process in descendants(pid):
         try:
             held |= {os.readlink(f) for f in Path(f"/proc/{process}/fd").iterdir()}
         except OSError:
@@ -243,25 +243,33 @@ def test_auto_takes_what_the_clock_and_the_network_allow() -> None:
 )
 def test_a_host_without_netem_refuses_by_name(network: dict[str, Any], text: str) -> None:
     spec = spec_on("host", network=network)
-    assert text in refusals("host", spec, netem=False)[0]
-    assert refusals("host", spec, netem=True) == []
-    assert refusals("guest-real", spec, netem=True) == []
+    assert text in refusals("host", spec, lacking=("netem",))[0]
+    assert refusals("host", spec) == []
+    assert refusals("guest-real", spec) == []
+
+
+def test_a_real_clock_refuses_jitter_in_order_and_a_queue_that_the_kernel_lacks() -> None:
+    spec = spec_on("guest-real", network={"delay_ms": 5, "jitter_ms": 1})
+    assert "link h0-s0: jitter_ms: on a real clock" in refusals("guest-real", spec)[0]
+    spec = spec_on("host", network={"aqm": "red"})
+    assert refusals("host", spec) == []
+    assert "link h0-s0: aqm: this kernel has no red" in refusals("host", spec, ("red",))[0]
 
 
 def test_a_host_without_netem_refuses_events_and_limits() -> None:
     event = {"kind": "link", "at_s": 3, "link": "h0-s0", "sender": None}
     spec = spec_on("host", events=[event | {"changes": {"up": False}}])
     spec["topology"]["hosts"][0]["memory_mb"] = 100
-    wrong = refusals("host", spec, netem=False)
+    wrong = refusals("host", spec, lacking=("netem",))
     assert "host h0: memory_mb" in wrong[0]
     assert wrong[1].startswith("events: at 3 s: a link cannot go down")
 
 
 def test_no_gpu_reaches_a_guest() -> None:
     spec = spec_on("host") | {"workload": {"device": "cuda"}}
-    assert refusals("host", spec, netem=True) == []
-    assert "no GPU reaches a guest" in refusals("guest-real", spec, netem=True)[0]
-    assert "needs clock: real" in refusals("guest", spec, netem=True)[1]
+    assert refusals("host", spec) == []
+    assert "no GPU reaches a guest" in refusals("guest-real", spec)[0]
+    assert "needs clock: real" in refusals("guest", spec)[1]
 
 
 @pytest.mark.gpu

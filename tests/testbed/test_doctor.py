@@ -83,12 +83,12 @@ def test_the_host_s_shapers_are_tried_without_a_trace() -> None:
     found = probes.qdiscs()
     if found is None:
         pytest.skip("no user namespaces for an ordinary user here")
-    assert set(found) == {"htb", "tbf", "netem"}
+    assert set(found) == {"htb", "tbf", "netem", "red", "fq_codel"}
     assert links() == before
 
 
 def test_a_kernel_without_netem_refuses_delay_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    there = {"htb": True, "tbf": True, "netem": False}
+    there = dict.fromkeys(("htb", "tbf", "red", "fq_codel"), True) | {"netem": False}
     monkeypatch.setattr(probes, "qdiscs", lambda: there)
     host = doctor.diagnose()[2]
     assert any("delay_ms" in note and "refused" in note for note in host.notes)

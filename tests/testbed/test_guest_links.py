@@ -92,3 +92,52 @@ def test_drops_repeat_with_the_seed(tmp_path: Path) -> None:
     assert lost[0] == lost[1]
     assert all(a != c for a, c in zip(lost[0], lost[2], strict=True))
     assert len(set(lost[0])) == 4  # no direction draws like another
+
+
+QUEUES: dict[str, dict[str, Any]] = {
+    "bdp": {"rate_mbps": 100, "delay_ms": 1, "queue": {"bdp": 1}},
+    "red": {
+        "rate_mbps": 20,
+        "delay_ms": 5,
+        "queue": {"bytes": 100_000},
+        "aqm": "red",
+        "ecn": True,
+    },
+    "fq_codel": {"rate_mbps": 20, "delay_ms": 5, "queue": {"bytes": 200_000}, "aqm": "fq_codel"},
+}
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What two real TCP flows made of a link, the second 2 s after the first."""
+    folder = tmp_path_factory.mktemp("sharing")
+    plain = run_program(folder / "a", "sharing", queues={"bdp": QUEUES["bdp"]}, seconds=12)
+    managed = {name: QUEUES[name] for name in ("red", "fq_codel")}
+    return plain | run_program(folder / "b", "sharing", queues=managed, seconds=6)
+
+
+def shares(found: dict[str, Any], from_s: float, to_s: float) -> float:
+    """Return the second flow's part of the link, in seconds since it came."""
+    late, half = 4, slice(int(2 * from_s), int(2 * to_s))
+    first, second = (sum(rates[half]) for rates in (found["first"][late:], found["second"]))
+    return second / (first + second)
+
+
+def test_two_long_flows_share_a_queue_of_one_bdp(shared: dict[str, Any]) -> None:
+    found = shared["bdp"]
+    assert sum(found["first"][1:4]) / 3 == pytest.approx(95.6, rel=0.01)  # 1448 of 1514 bytes
+    assert found["wrong"] == []
+    assert found["drops"] > 0
+    assert 0.4 <= shares(found, 0, 11) <= 0.6
+
+
+def test_a_competitor_takes_its_share_within_2_s(shared: dict[str, Any]) -> None:
+    assert 0.35 <= shares(shared["bdp"], 1, 2) <= 0.65
+    assert 0.45 <= shares(shared["fq_codel"], 0.5, 2) <= 0.55
+
+
+def test_managed_queues_do_what_they_are_for(shared: dict[str, Any]) -> None:
+    assert shared["red"]["marked"] > 20
+    assert shared["red"]["drops"] == 0  # ECN marks instead
+    assert 0.47 <= shares(shared["fq_codel"], 1, 5) <= 0.53
+    assert all(found["wrong"] == [] for found in shared.values())

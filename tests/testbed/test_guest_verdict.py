@@ -79,3 +79,41 @@ def test_super_packets_left_on_in_a_lossy_scenario_are_caught(tmp_path: Path) ->
     spec = cell_spec("meddle", step_bytes=2_000_000, segmentation="on", **LOSSY)
     found = GuestCell(kernel, tmp_path / "cell", spec).wait()
     assert any("asked to lose 1 % of" in text for text in found["link_deviations"])
+
+
+def link_event(at_s: float, link: str, up: bool) -> dict[str, Any]:
+    return {"kind": "link", "at_s": at_s, "link": link, "sender": None, "changes": {"up": up}}
+
+
+def test_a_cell_lives_through_a_cable_pulled_and_a_host_paused(tmp_path: Path) -> None:
+    pause = {"kind": "host-paused", "at_s": 0.5, "host": "h1", "duration_s": 1.0}
+    events = [pause, link_event(2.05, "h1-s0", False), link_event(3.05, "h1-s0", True)]
+    found = outcome(tmp_path, events=events, steps=40)
+    assert (found["status"], found["link_verdict"]) == ("ok", "ok")
+    assert found["virtual_s"] > 40 * 0.1 + 2
+
+
+def test_a_cable_that_stays_out_ends_the_cell(tmp_path: Path) -> None:
+    found = outcome(tmp_path, events=[link_event(0.5, "h0-s0", False)], stall_s=30.0)
+    assert found["status"] == "timeout"
+    assert found["reason"].startswith("no rank finished a step for 30 s")
+    assert found["virtual_s"] < 35
+
+
+def test_another_job_runs_beside_and_records_apart(tmp_path: Path) -> None:
+    job = {"name": "rival", "hosts": ["x0", "x1"], "world_size": 2, "start_s": 0.5, "seed": 3}
+    found = outcome(
+        tmp_path, jobs=[{**job, "steps": 1000, "step_bytes": 50_000}], network={"extra_hosts": 2}
+    )
+    assert (found["status"], found["link_verdict"]) == ("ok", "ok")
+    assert 10 <= found["jobs"]["rival"] < 20  # it began later, and ended with the other
+    assert (tmp_path / "cell" / "job-rival" / "stacks-rank1.txt").exists()
+
+
+def test_another_job_that_fails_is_named(tmp_path: Path) -> None:
+    job = {"name": "rival", "hosts": ["x0", "x1"], "world_size": 2, "start_s": 0.5, "seed": 3}
+    found = outcome(
+        tmp_path, jobs=[{**job, "steps": 1000, "step_bytes": -1}], network={"extra_hosts": 2}
+    )
+    assert found["status"] == "ok"
+    assert "job rival: " in found["link_verdict"]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
 
 from testbed.calibration import PathProbe, deviations
-from testbed.verdict import byte_check, rate_check
+from testbed.phasecheck import binomial_range
+from testbed.verdict import Deviation, byte_check, loss_check, rate_check, verdict
 from topologies import star
 
 
@@ -93,3 +95,67 @@ def test_paths_that_are_off_are_caught(more: dict[str, Any], says: str) -> None:
     assert deviations(probe(), net, 0.01, 0.01, 0.1) == []
     (text,) = deviations(probe(**more), net, 0.01, 0.01, 0.1)
     assert says in text
+
+
+def losses(frames: int, dropped: int, pct: float, **more: Any) -> list[dict[str, Any]]:
+    """Return samples of a link that dropped some of its frames evenly over a second."""
+    return [
+        {
+            **sample,
+            "drops": round(dropped * i / 10),
+            "tx_packets": round((frames - dropped) * i / 10),
+            "asked_loss_pct": pct,
+            **more,
+        }
+        for i, sample in enumerate(samples(100, 1000, backlog=0))
+    ]
+
+
+def least(frames: int, pct: float, name: str) -> float:
+    return binomial_range(frames, pct / 100)[0]
+
+
+@pytest.mark.parametrize(("dropped", "good"), [(90, True), (5000, True), (40, False), (0, False)])
+def test_too_few_lost_frames_are_caught(dropped: int, good: bool) -> None:
+    table, wrong = loss_check(losses(10_000, dropped, 1.0), least)
+    assert (wrong == []) is good
+    assert table[0]["frames"] == 10_000
+
+
+def test_what_was_queued_before_a_link_went_down_still_leaves() -> None:
+    down = losses(100, 100, 100.0, phase=1)
+    down[0]["backlog_bytes"] = 3000
+    for sample in down[1:]:
+        sample["tx_packets"] += 2
+    assert loss_check(down, least)[1] == []
+    for sample in down[5:]:
+        sample["tx_packets"] += 10
+    (text,) = loss_check(down, least)[1]
+    assert text.startswith("h0>s0: asked to lose 100 % of 100 frames")
+
+
+@pytest.mark.parametrize("share", [0.001, 0.01, 0.2])
+def test_the_range_holds_99_of_100_draws(share: float) -> None:
+    draw = random.Random(1)
+    low, high = binomial_range(2000, share)
+    held = sum(low <= sum(draw.random() < share for _ in range(2000)) <= high for _ in range(300))
+    assert held >= 295
+    assert high - low < 2 * 3.5 * (2000 * share) ** 0.5 + 4
+
+
+def test_the_verdict_is_the_worst_and_says_how_many_more() -> None:
+    assert verdict([]) == "ok"
+    assert verdict(["died"]) == "died"
+    few, many = Deviation("rate 2 % off", 2.0), Deviation("delay 30 % off", 30.0)
+    assert verdict([few, many, few]) == "delay 30 % off (and 1 more)"
+    assert verdict([few, many, "died"]) == "died (and 2 more)"
+
+
+def test_a_change_of_phase_is_not_held_against_either() -> None:
+    before, after = samples(1000, 1000), samples(1000, 1000)
+    for sample in after:
+        sample |= {"t_s": sample["t_s"] + 1.1, "phase": 1}
+        sample["tx_bytes"] += 1_000_000_000
+    table, wrong = rate_check(before + after, 0.01)
+    assert wrong == []
+    assert [row["phase"] for row in table] == [0, 1]

@@ -2,8 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from topologies import SpecError, read_trace
+from topologies import SpecError, cellular, read_trace
 from topologies.traces import parse_csv, parse_mahimahi
+
+TRACES = Path(__file__).parent.parent.parent / "experiments" / "traces"
 
 
 def test_mahimahi_counts_deliveries_per_window() -> None:
@@ -43,3 +45,14 @@ def test_mistakes_are_refused(tmp_path: Path, name: str, text: str, words: str) 
     (tmp_path / name).write_text(text)
     with pytest.raises(SpecError, match=words):
         read_trace(tmp_path / name)
+
+
+def test_the_traces_that_come_with_the_project_are_made_by_it(tmp_path: Path) -> None:
+    cellular.main(tmp_path)
+    made = sorted(path.name for path in tmp_path.iterdir())
+    assert made == ["cellular-drive.mahi", "cellular-walk.csv"]
+    for name in made:
+        assert (tmp_path / name).read_bytes() == (TRACES / name).read_bytes()
+        steps, length_s = read_trace(TRACES / name, every_s=0.5)
+        assert len(steps) == round(length_s / 0.5)
+        assert max(rate for _, rate in steps) > 4 * sorted(rate for _, rate in steps)[3]

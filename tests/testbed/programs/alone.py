@@ -55,6 +55,10 @@ def bench(ranks: int, segmentation: str = "auto", **topology: Any) -> Iterator[B
         yield made
         made.prober.close()
         made.shaper.remove()
+        # a guest runs one cell, so nobody else takes a net down to build the next
+        ends = [made.ports[link.name][link.b.startswith("s")] for link in spec.links]
+        for device in (*ends, *(switch.name for switch in spec.switches)):
+            subprocess.run(["ip", "link", "del", device], check=True)
 
 
 def tc(line: str) -> None:

@@ -1,0 +1,104 @@
+"""A scenario on a cluster: two torchrun nodes on loopback, started as on two machines."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from experiments.cluster import interface_to
+from experiments.errors import UserError
+from experiments.harness import choose_backend, resolve_cell
+from experiments.scenario import load
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def nodes(results: Path, *words: str) -> list[subprocess.CompletedProcess]:
+    """Run the cluster's program on two nodes of one process each."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1"]
+    command += ["--master-addr=127.0.0.1", f"--master-port={port}"]
+    program = ["-m", "experiments.cluster", *words, "--results", str(results)]
+    running = [
+        subprocess.Popen(
+            [*command, f"--node-rank={n}", *program],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+        for n in range(2)
+    ]
+    done = []
+    for process in running:
+        out, err = process.communicate()
+        done.append(subprocess.CompletedProcess(process.args, process.returncode, out, err))
+    return done
+
+
+def test_two_nodes_train_and_leave_a_run(tmp_path: Path) -> None:
+    first, second = nodes(tmp_path, "smoke-cluster", "--steps", "3")
+    assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
+    run = tmp_path / "smoke-cluster" / "latest"
+    assert (run / "summary.csv").read_text().count(",ok,2,3,") == 2
+    assert (run / "report.html").exists()
+    assert json.loads((run / "manifest.json").read_text())["backend"] == "cluster"
+    for label in ("allreduce", "netsense"):
+        cell = run / "cells" / f"{label}-s0"
+        outcome = json.loads((cell / "outcome.json").read_text())
+        assert outcome["replicas_identical"] is True
+        assert outcome["link_verdict"] is None  # nothing was asked of the links
+        for path in outcome["link_check"]["paths"]:
+            assert path["asked_rate_mbps"] is None
+            assert path["got_rate_mbps"] > 0
+            assert path["got_rtt_ms"] > 0
+        assert [rank["interface"] for rank in outcome["ranks"]] == ["lo", "lo"]
+        for rank in (0, 1):
+            lines = (cell / f"steps-rank{rank}.jsonl").read_text().splitlines()
+            assert len(lines) == 3
+
+
+def test_the_interface_is_that_towards_the_master() -> None:
+    assert interface_to("127.0.0.1") == "lo"
+
+
+def test_a_cluster_is_started_by_torchrun() -> None:
+    scenario = load("smoke-cluster")
+    spec = resolve_cell(scenario, scenario.cells()[0])
+    assert spec["topology"] is None
+    with pytest.raises(UserError, match=r"torchrun .* -m experiments\.cluster smoke-cluster"):
+        choose_backend(scenario, spec)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["smoke"], "backend: expected cluster under torchrun; smoke has another"),
+        (["smoke-cluster", "--world-size", "3"], "world_size: expected the 3 ranks"),
+    ],
+)
+def test_a_plan_is_checked_before_anything_is_made(
+    tmp_path: Path, arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from experiments.__main__ import main
+
+    assert main(["plan", *arguments, "--results", str(tmp_path)]) == 1
+    assert text in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.gpu
+def test_two_nodes_share_a_gpu(tmp_path: Path) -> None:
+    text = (ROOT / "experiments" / "scenarios" / "smoke-cluster.yaml").read_text()
+    scenario = tmp_path / "gpu.yaml"
+    scenario.write_text(text.replace("device: cpu", "device: cuda"))
+    done = nodes(tmp_path, str(scenario), "--steps", "3")
+    assert [d.returncode for d in done] == [0, 0], done[0].stderr

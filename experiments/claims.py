@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .reproduction import BASELINES, CONSTRAINED, Reproduction
+from .reproduction import BASELINES, CONSTRAINED, WORDS, Reproduction, named
 
 __all__ = ["Claim", "claims", "spread"]
 
@@ -98,7 +98,7 @@ def _efficiency(found: Reproduction) -> Iterator[Claim]:
             continue
         value = found.value((model, network), _OURS, "efficiency")
         yield Claim(
-            f"Efficiency of netsense, {model} on {network}",
+            f"Efficiency of netsense, {named((model, network))}",
             f"at least {wanted:.2f}",
             "not measured" if value is None else f"{value:.3f}",
             _stands_for(found, model, network),
@@ -145,7 +145,7 @@ def _nearly_fastest(found: Reproduction) -> Claim:
         seen += 1
         best = max(known, key=lambda m: known[m])
         if mine < 0.95 * known[best]:
-            behind.append(f"{place[0]} on {place[1]}: {mine / known[best]:.2f} of {best}")
+            behind.append(f"{named(place)}: {mine / known[best]:.2f} of {best}")
     out = sorted(set(found.methods) - set(admitted))
     basis = f"left out, too far below dense in accuracy: {', '.join(out)}" if out else ""
     return Claim(
@@ -187,7 +187,7 @@ def _time_to_accuracy(found: Reproduction) -> Iterator[Claim]:
             )
         seeds = found.learning["seed"].nunique()
         yield Claim(
-            f"Best time to accuracy on {place[1]}",
+            f"Best time to accuracy, {WORDS.get(place[1], place[1])}",
             "the shortest",
             text,
             f"real training, {seeds} seed{'s' if seeds != 1 else ''}, network scaled to the model",
@@ -202,10 +202,10 @@ def _scaling(found: Reproduction) -> Iterator[Claim]:
         for c in found.tables.manifest["cells"]
         if c["axes"]["part"] == "proof"
     ):
-        pair = agree.get(f"{place[0]} on {place[1]}")
+        pair = agree.get(named(place))
         off = abs(pair[0] / pair[1] - 1) if pair else None
         yield Claim(
-            f"Scaling by similarity, {place[0]} on {place[1]}",
+            f"Scaling by similarity, {named(place)}",
             "step times within 3 %",
             f"{pair[0]:,.1f} and {pair[1]:,.1f} ms, {off:.1%} apart" if pair else "not measured",
             "dense all-reduce in two sizes",

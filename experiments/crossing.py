@@ -106,7 +106,7 @@ def break_even(
     rates = sorted({r for methods in ratios.values() for p in methods.values() for r in p})
     axes[-1].set_xticks(rates, [_rate(rate) for rate in rates])
     axes[-1].xaxis.set_minor_formatter(lambda value, _: "")
-    axes[-1].set_xlabel("rate of the links")
+    axes[-1].set_xlabel("rate of the links, bit/s")
     handles = [
         Line2D([], [], color=style_of(m).colour, marker=style_of(m).marker, label=m, mec="white",
                ms=marker_size(style_of(m)), mew=0.5, lw=1.4)
@@ -130,4 +130,4 @@ def _over_dense(
 
 
 def _rate(rate_mbps: float) -> str:
-    return f"{rate_mbps / 1000:g} Gbit/s" if rate_mbps >= 1000 else f"{rate_mbps:g} Mbit/s"
+    return f"{rate_mbps / 1000:g} G" if rate_mbps >= 1000 else f"{rate_mbps:.4g} M"

@@ -79,10 +79,10 @@ def cell_spec(resolved: dict[str, Any], cell: Cell) -> dict[str, Any]:
     """Return all that the guest is told of a cell of a resolved scenario."""
     work, virtual = resolved["workload"], resolved["clock"] == "virtual"
     device: dict[str, Any] = {}
-    scale, parameters = 1.0, None
+    scale = 1.0
     if work["device"] not in REAL_DEVICES:
         device, scale = load_profile(work["device"])
-        parameters = device.pop("parameters", None)
+    parameters = device.pop("parameters", None)
     _named(TASKS, ".py", "workload.task", work["task"].replace("-", "_"))
     return {
         "program": PROGRAM,

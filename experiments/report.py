@@ -15,6 +15,7 @@ from .analysis import RunTables, is_valid, ours_of
 from .atomic import write_text
 from .overview import MethodRow, headline, overview
 from .plots import Plot
+from .records import read_cell
 from .stats import Estimate
 from .style import style_of
 
@@ -147,6 +148,17 @@ def inline(svg: Path, name: str) -> Markup:
     return Markup(re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", text, count=1))
 
 
+def device_note(run_dir: Path) -> str:
+    """Return where the compute times of a run come from; an estimate is called one."""
+    for path in sorted(run_dir.glob("cells/*")):
+        device = read_cell(path).meta.get("device")
+        if device and device.get("kind") == "measured":
+            return f"measured: {device['description']} ({device['source']})."
+        if device:
+            return f"an estimate: {device['description']}. {device['formula']}"
+    return "not measured here."
+
+
 def write_report(tables: RunTables, plots: Sequence[Plot]) -> Path:
     """Write ``report.html`` of a run.
 
@@ -193,6 +205,7 @@ def write_report(tables: RunTables, plots: Sequence[Plot]) -> Path:
         warmup=f"{skipped} steps of warm-up" if skipped else "no warm-up",
         clock=scenario.get("clock", "virtual"),
         device=workload.get("device", "unknown"),
+        device_note=device_note(tables.run_dir),
     )
     path = tables.run_dir / "report.html"
     write_text(path, page)

@@ -13,10 +13,10 @@ from typing import Any
 
 import pandas as pd
 
-from .analysis import is_valid
+from .analysis import RunTables, is_valid
 from .sweep_tables import SweepTables
 
-__all__ = ["BASELINES", "CONSTRAINED", "Reproduction"]
+__all__ = ["BASELINES", "CONSTRAINED", "WORDS", "Reproduction", "named"]
 
 #: Networks on which dense all-reduce does not hide.
 CONSTRAINED = ("200m", "500m", "800m", "degrading", "fluctuating")
@@ -24,8 +24,22 @@ CONSTRAINED = ("200m", "500m", "800m", "degrading", "fluctuating")
 BASELINES = (
     "fp16", "topk-0.1-int64", "topk-0.1", "topk-0.01", "dgc", "qsgd", "powersgd-4",
 )  # fmt: skip
+#: How networks are called in texts.
+WORDS = {
+    "200m": "200 Mbit/s",
+    "500m": "500 Mbit/s",
+    "800m": "800 Mbit/s",
+    "10g": "10 Gbit/s",
+    "degrading": "2 Gbit/s falling to 200 Mbit/s",
+    "fluctuating": "1 Gbit/s under 1 to 50 iperf3 flows",
+}
 OURS, DENSE = "netsense", "allreduce"
 Place = tuple[str, str]
+
+
+def named(place: Place) -> str:
+    """Return a place in words."""
+    return f"{place[0]}, {WORDS.get(place[1], place[1])}"
 
 
 @dataclass(frozen=True)
@@ -140,7 +154,7 @@ class Reproduction:
             for method in over:
                 gain = self.gain(place, method) if place[1] in networks else None
                 if gain is not None:
-                    found[f"{place[0]} on {place[1]} over {method}"] = gain
+                    found[f"{named(place)}, over {method}"] = gain
         return found
 
     def agreements(self) -> dict[str, tuple[float, float]]:
@@ -150,7 +164,7 @@ class Reproduction:
             place = (str(row["model"]), str(row["network"]))
             other = self.value(place, str(row["method"]), "step_ms_p50")
             if other is not None and pd.notna(row["step_ms_p50"]):
-                found[f"{place[0]} on {place[1]}"] = (float(row["step_ms_p50"]), other)
+                found[named(place)] = (float(row["step_ms_p50"]), other)
         return found
 
     def accuracy_lost(self) -> dict[str, float]:
@@ -189,6 +203,30 @@ class Reproduction:
         early = rows[rows["t_s"] <= at_s].groupby(["method", "seed"])["accuracy"].max()
         medians = early.groupby("method").median().to_dict() if len(early) else {}
         return at_s, {str(m): float(medians.get(m, 0.0)) for m in rows["method"].unique()}
+
+    def run_of(self, part: str, place: Place) -> RunTables | None:
+        """Return a place as the tables of one run, whatever stood for its model.
+
+        The methods are in the order of `methods`; None if nothing of it was planned.
+        """
+        names = list(dict.fromkeys(
+            (c["scenario"], c["variation"])
+            for c in self.tables.manifest["cells"]
+            if c["axes"]["part"] == part and (c["axes"]["model"], c["axes"]["network"]) == place
+        ))  # fmt: skip
+        if not names:
+            return None
+        runs = [self.tables.of(*name) for name in names]
+        joined = {
+            name: pd.concat([getattr(run, name) for run in runs], ignore_index=True)
+            for name in ("summary", "steps", "links", "evals", "events")
+        }
+        arms = {arm["label"]: arm for r in runs for arm in r.manifest["scenario"]["methods"]}
+        scenario = dict(runs[0].manifest["scenario"])
+        scenario["methods"] = [arms[m] for m in self.methods if m in arms]
+        notes = {key: note for run in runs for key, note in run.notes.items()}
+        manifest = {**runs[0].manifest, "scenario": scenario}
+        return RunTables(self.tables.folder, manifest, notes=notes, **joined)
 
     def last_strength(self, method: str) -> dict[Place, float]:
         """Return the strength a method ended with in each place."""

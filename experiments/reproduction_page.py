@@ -18,21 +18,13 @@ from .crossing import break_even, heat_map
 from .learning import accuracy, accuracy_over_bytes
 from .plots import Plot, throughput
 from .report import TEMPLATES, inline, number_text
-from .reproduction import BASELINES, CONSTRAINED, DENSE, OURS, Reproduction
+from .reproduction import BASELINES, CONSTRAINED, DENSE, OURS, WORDS, Reproduction, named
 from .sensing import sensing
 from .style import style_of
 
 __all__ = ["write_document", "write_page", "write_places"]
 
 _RATES = {"200m": 200.0, "500m": 500.0, "800m": 800.0, "10g": 10_000.0}
-_WORDS = {
-    "200m": "200 Mbit/s",
-    "500m": "500 Mbit/s",
-    "800m": "800 Mbit/s",
-    "10g": "10 Gbit/s",
-    "degrading": "2 Gbit/s falling to 200 Mbit/s",
-    "fluctuating": "1 Gbit/s under 1 to 50 iperf3 flows",
-}
 _COLUMNS = (
     "model", "network", "method", "task", "factor", "status", "samples_per_second", "step_ms",
     "compute_ms_p50", "efficiency", "compression_ratio", "netsense_is_faster", "link_verdict",
@@ -55,7 +47,7 @@ def _matrix(found: Reproduction, column: str, form: str) -> list[dict[str, Any]]
             {"text": number_text(v, form) if isinstance(v, float) else v, "best": v == best}
             for v in values.values()
         ]
-        rows.append({"model": place[0], "network": _WORDS.get(place[1], place[1]), "cells": texts})
+        rows.append({"model": place[0], "network": WORDS.get(place[1], place[1]), "cells": texts})
     return rows
 
 
@@ -64,7 +56,7 @@ def _gain_rows(found: Reproduction) -> list[dict[str, Any]]:
     for place in found.places:
         gains = {m: found.gain(place, m) for m in found.methods if m != OURS}
         texts = [number_text(g, ".2f") if g else found.state(place, m) for m, g in gains.items()]
-        rows.append({"model": place[0], "network": _WORDS.get(place[1], place[1]), "cells": texts})
+        rows.append({"model": place[0], "network": WORDS.get(place[1], place[1]), "cells": texts})
     return rows
 
 
@@ -108,43 +100,39 @@ def _plots(found: Reproduction) -> list[Plot]:
              "Above the dashed line a method trains faster than dense all-reduce. Networks that "
              "stay the same only.", break_even(rates))  # fmt: skip
         for place in found.learning_places[:1]:
-            run = found.tables.of(*_variation(found, "accuracy", place)[0])
-            keep("accuracy", f"Test accuracy over time, {_WORDS.get(place[1], place[1])}",
-                 "Real training. Further left is better.", accuracy(run))  # fmt: skip
-            keep("accuracy-bytes", "Test accuracy over bytes sent",
-                 "Further left is better: less traffic for the same accuracy.",
-                 accuracy_over_bytes(run))  # fmt: skip
-        for part in _variation(found, "throughput", found.places[0])[:1] if found.places else ():
-            run = found.tables.of(*part)
-            keep("throughput", f"Throughput, {part[0].removeprefix('throughput-')}, {part[1]}",
-                 "The dashed line is the speed of the accelerators alone.",
-                 throughput(run))  # fmt: skip
-            keep("breakdown", "Where a step's time goes there",
-                 "Exposed communication is what the network costs beyond compute and coding.",
-                 breakdown(run))  # fmt: skip
+            if (run := found.run_of("accuracy", place)) is not None:
+                keep("accuracy", f"Test accuracy over time, {WORDS.get(place[1], place[1])}",
+                     "Real training. Further left is better.", accuracy(run))  # fmt: skip
+                keep("accuracy-bytes", "Test accuracy over bytes sent",
+                     "Further left is better: less traffic for the same accuracy.",
+                     accuracy_over_bytes(run))  # fmt: skip
         for place in found.places:
-            if place[1] != "degrading":
+            where = named(place)
+            run = found.run_of("throughput", place)
+            if run is None or place[1] not in ("200m", "degrading", "fluctuating"):
                 continue
-            for part in _variation(found, "throughput", place):
-                keep(f"sensing-{place[0]}", f"Sensed and decided, {place[0]} on {place[1]}",
+            keep(
+                f"throughput-{'-'.join(place)}",
+                f"Throughput, {where}",
+                "The dashed line is the speed of the accelerators alone.",
+                throughput(run),
+            )
+            if place[1] == "200m":
+                keep(f"breakdown-{'-'.join(place)}", f"Where a step's time goes, {where}",
+                     "Exposed communication is what the network costs beyond compute and coding.",
+                     breakdown(run))  # fmt: skip
+            else:
+                keep(f"sensing-{'-'.join(place)}", f"Sensed and decided, {where}",
                      "Above: estimated bandwidth against the links' real rate, both of the scaled "
                      "network. Below: the compression chosen in answer.",
-                     sensing(found.tables.of(*part)))  # fmt: skip
+                     sensing(run))  # fmt: skip
     return made
-
-
-def _variation(found: Reproduction, part: str, place: tuple[str, str]) -> list[tuple[str, str]]:
-    return list(dict.fromkeys(
-        (c["scenario"], c["variation"])
-        for c in found.tables.manifest["cells"]
-        if c["axes"]["part"] == part and (c["axes"]["model"], c["axes"]["network"]) == place
-    ))  # fmt: skip
 
 
 def _discussion(found: Reproduction) -> list[tuple[str, str]]:
     """Return (heading, text) on every difference to the paper, with this run's numbers."""
     ends = found.last_strength("netsense-paper")
-    ratios = "; ".join(f"{m} on {n}: {r:.3g}" for (m, n), r in ends.items())
+    ratios = "; ".join(f"{named(place)}: {r:.3g}" for place, r in ends.items())
     said = f" Here it ended at {ratios}." if ratios else ""
     index = _index_bytes(found)
     lost = found.accuracy_lost()
@@ -154,7 +142,9 @@ def _discussion(found: Reproduction) -> list[tuple[str, str]]:
         at_s, best = found.best_at_equal_time(place)
         if at_s is not None:
             texts = ", ".join(f"{m} {a:.1%}" for m, a in best.items())
-            equal.append(f"on {place[1]} after {at_s:.1f} s of training: {texts}")
+            equal.append(
+                f"{WORDS.get(place[1], place[1])} after {at_s:.1f} s of training: {texts}"
+            )
     estimates = [t for t, device in found.devices.items() if device.get("kind") != "measured"]
     return [
         ("The published rule does not sense bandwidth",

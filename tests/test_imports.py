@@ -25,8 +25,8 @@ PARTS = {
         "sensing", "stats", "sweep_output", "sweep_report", "sweep_tables", "tidy",
     },
     "rank": {
-        "accelerator", "cluster", "flops", "hardware", "measure", "networks", "networks.",
-        "rank", "workloads", "workloads.",
+        "accelerator", "cluster", "flops", "hardware", "measure", "networks", "networks.", "rank",
+        "workloads", "workloads.",
     },
     "harness": {
         "catalogue", "engine", "estimate", "harness", "identity", "manifest", "methods",

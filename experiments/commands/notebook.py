@@ -31,6 +31,7 @@ def notebook(
     """Execute the notebook and keep it with its tables and pictures."""
     try:
         import nbformat
+        from jupyter_client.manager import AsyncKernelManager
         from nbclient import NotebookClient
         from nbclient.exceptions import CellExecutionError
     except ImportError as error:
@@ -38,12 +39,9 @@ def notebook(
 
     book = nbformat.read(NOTEBOOK, as_version=4)
     os.environ["NETSENSEML_RUNS"] = json.dumps([str(_path(run)) for run in runs or []])
-    client = NotebookClient(
-        book,
-        timeout=timeout_s,
-        kernel_name="python3",
-        resources={"metadata": {"path": str(_ROOT)}},
-    )
+    kernel = AsyncKernelManager(kernel_name="python3", transport="ipc")  # opens no port
+    here = {"metadata": {"path": str(_ROOT)}}
+    client = NotebookClient(book, km=kernel, timeout=timeout_s, resources=here)
     try:
         client.execute()
     except CellExecutionError as error:

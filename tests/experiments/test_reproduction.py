@@ -64,16 +64,16 @@ def test_no_cell_is_left_out_of_the_speed_ups(whole: Reproduction) -> None:
     assert len(gains) == sum(p[1] in CONSTRAINED and p in beside for p in places)
     one = COMPUTE_S["resnet18"]
     slow, fast = (one + comm_s("resnet18", "200m", m) for m in ("qsgd", "netsense"))
-    assert gains["resnet18 on 200m over qsgd"] == pytest.approx(slow / fast, rel=1e-3)
+    assert gains["resnet18, 200 Mbit/s, over qsgd"] == pytest.approx(slow / fast, rel=1e-3)
 
 
 def test_every_bar_is_there_and_says_met_or_missed(whole: Reproduction) -> None:
     listed = {claim.claim: claim for claim in claims(whole)}
-    assert listed["Efficiency of netsense, resnet18 on 200m"].holds is True
+    assert listed["Efficiency of netsense, resnet18, 200 Mbit/s"].holds is True
     assert listed["Largest speed-up over TopK-0.1"].holds is True
     assert listed["VGG16 at 500 Mbit/s over dense all-reduce"].holds is True
-    assert listed["Scaling by similarity, vgg16 on 500m"].holds is True
-    assert listed["Best time to accuracy on 500m"].holds is True
+    assert listed["Scaling by similarity, vgg16, 500 Mbit/s"].holds is True
+    assert listed["Best time to accuracy, 500 Mbit/s"].holds is True
     assert listed["At 10 Gbit/s against dense, resnet18"].holds is True
     assert all(claim.holds is not None for claim in listed.values())
 
@@ -85,7 +85,7 @@ def test_bars_are_missed_when_the_numbers_say_so(
     listed = {c.claim: c for c in claims(found(reproduction_run(tmp_path, ratio=1.1)))}
     missed = {claim for claim, c in listed.items() if c.holds is False}
     assert len(missed) == len(listed) - 1  # the replicas are still identical
-    assert "10.0% apart" in listed["Scaling by similarity, resnet18 on 200m"].ours
+    assert "10.0% apart" in listed["Scaling by similarity, resnet18, 200 Mbit/s"].ours
 
 
 def test_what_has_not_run_is_not_measured(tmp_path: Path) -> None:

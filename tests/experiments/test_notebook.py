@@ -1,0 +1,70 @@
+"""The tidy table of everything measured, and the notebook over it, on a stored real sweep."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+from fixture_runs import congested_run
+
+from experiments.__main__ import main
+from experiments.analysis import load, remake
+from experiments.commands.notebook import NOTEBOOK
+from experiments.errors import UserError
+from experiments.tidy import COLUMNS, tidy
+
+SAMPLE = Path(__file__).parent / "sample_sweep"
+
+
+def test_a_sweep_becomes_a_row_per_cell() -> None:
+    cells = load(SAMPLE)
+    assert list(cells.columns[: len(COLUMNS)]) == list(COLUMNS)
+    assert len(cells) == 6
+    assert set(cells["rate_mbps"]) == {30, 1000}
+    dense = cells[cells["method"] == "allreduce"]
+    assert list(dense["over_dense"]) == [1, 1]
+    slow = cells[(cells["method"] == "netsense") & (cells["rate_mbps"] == 30)].iloc[0]
+    assert slow["over_dense"] == pytest.approx(824.274 / 97.970)
+    # two ranks, 32 samples each
+    assert slow["efficiency"] == pytest.approx(0.060 / (64 / 824.274), rel=1e-3)
+
+
+def test_a_run_and_a_sweep_share_one_table(tmp_path: Path) -> None:
+    run = remake(congested_run(tmp_path / "congested" / "one", count=20)).run_dir
+    outcome = run / "cells" / "fp16-s0" / "outcome.json"
+    outcome.write_text(json.dumps(json.loads(outcome.read_text()) | {"status": "diverged"}))
+    remake(run)
+    cells = tidy([run, SAMPLE])
+    assert list(cells["run"].unique()) == ["fixture", "quick"]
+    bad = cells[~cells["valid"]]
+    assert list(bad["method"]) == ["fp16"]
+    assert math.isnan(bad["efficiency"].iloc[0])
+
+
+def test_nothing_to_load_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="holds no run yet; make experiment"):
+        tidy(results=tmp_path)
+
+
+def test_the_notebook_is_committed_without_outputs() -> None:
+    book = json.loads(NOTEBOOK.read_text())
+    code = [cell for cell in book["cells"] if cell["cell_type"] == "code"]
+    assert len(code) >= 6
+    assert all(not cell["outputs"] and cell["execution_count"] is None for cell in code)
+
+
+@pytest.mark.filterwarnings("default")  # its kernel's own, in another process
+def test_the_notebook_runs_on_the_sample(tmp_path: Path) -> None:
+    pytest.importorskip("nbclient")
+    out = tmp_path / "done.ipynb"
+    assert main(["notebook", str(SAMPLE), "--out", str(out)]) == 0
+    cells = [c for c in json.loads(out.read_text())["cells"] if c["cell_type"] == "code"]
+    pictures = [
+        sum("image/png" in output.get("data", {}) for output in cell["outputs"]) for cell in cells
+    ]
+    assert sum(pictures) >= 5
+    tables = ["text/html" in o.get("data", {}) for o in cells[-1]["outputs"]]
+    assert any(tables)  # the question has an answer
+    assert not [o for cell in cells for o in cell["outputs"] if o["output_type"] == "error"]

@@ -22,8 +22,8 @@ from netsenseml.options import Options, bounded, choice
 
 __all__ = ["METHOD", "NetSenseOptions", "build"]
 
-_TOPK = ((0.25, 0.99), (0.1, 0.985))
-_SIGNS = ((0.1, 0.98), (0.05, 0.975), (0.03, 0.97), (0.01, 0.955), (0.003, 0.9), (0.001, 0.8))
+_TOPK = ((0.25, 0.99), (0.1, 0.985), (0.05, 0.98), (0.025, 0.97), (0.01, 0.96))
+_SIGNS = ((0.1, 0.965), (0.05, 0.95), (0.03, 0.93), (0.01, 0.85), (0.003, 0.7), (0.001, 0.5))
 _LOW_RANK = ((16, 0.983), (8, 0.974), (4, 0.945), (2, 0.9), (1, 0.7))
 _START = 0.03  # part of the gradient sent first: small enough for any network's first step
 
@@ -35,8 +35,8 @@ class NetSenseOptions(Options):
     Attributes
     ----------
     min_ratio : float
-        Strongest top-k ratio it may choose. Ratios up to 0.1 go as signs with their mean
-        magnitude, which error feedback makes as good as values in a third of the bytes.
+        Strongest top-k ratio it may choose. Ratios up to 0.1 may also go as signs with their mean
+        magnitude: a third of the bytes, at some loss.
     low_rank : bool
         ``powersgd`` and ``lowrank`` are candidates too.
     min_rank : int

@@ -45,7 +45,7 @@ _PROBE_COST = 0.35  # part by which one of them may be longer
 _PATIENCE_FASTER = 2
 _PATIENCE_FINER = 3
 _PATIENCE_MAX = 64
-_SLACK = 0.02  # further progress per second given up before a codec is left for a faster one
+_SLACK = 0.03  # further progress per second given up before a codec is left for a faster one
 
 
 @dataclass(frozen=True)

@@ -22,10 +22,9 @@ from netsenseml.options import Options, bounded, choice
 
 __all__ = ["METHOD", "NetSenseOptions", "build"]
 
-_TOPK = ((0.25, 0.99), (0.1, 0.985))
-_SIGNS = ((0.1, 0.98), (0.05, 0.975), (0.03, 0.97), (0.01, 0.955), (0.003, 0.9), (0.001, 0.8))
+_TOPK = ((0.25, 0.99), (0.1, 0.985), (0.03, 0.97), (0.01, 0.955), (0.003, 0.8), (0.001, 0.6))
 _LOW_RANK = ((16, 0.983), (8, 0.974), (4, 0.945), (2, 0.9), (1, 0.7))
-_START = 0.03  # part of the gradient sent first: small enough for any network's first step
+_START = 0.01  # part of the gradient sent first: small enough for any network's first step
 
 
 @dataclass(frozen=True)
@@ -35,8 +34,7 @@ class NetSenseOptions(Options):
     Attributes
     ----------
     min_ratio : float
-        Strongest top-k ratio it may choose. Ratios up to 0.1 go as signs with their mean
-        magnitude, which error feedback makes as good as values in a third of the bytes.
+        Strongest top-k ratio it may choose.
     low_rank : bool
         ``powersgd`` and ``lowrank`` are candidates too.
     min_rank : int
@@ -67,14 +65,12 @@ def build(chosen: NetSenseOptions) -> Controller:
         Candidate("fp16", Fp16(rescale=True), 0.9999),
         Candidate("int8", Int8(), 0.998),
     ]
-    values = [pair for pair in _TOPK if pair[0] >= chosen.min_ratio]
-    signs = [pair for pair in _SIGNS if pair[0] >= chosen.min_ratio]
-    if chosen.min_ratio not in (ratio for ratio, _ in (*values, *signs)):
-        signs.append((chosen.min_ratio, (signs or values or [(1.0, 0.99)])[-1][1] - 0.01))
-    for ratio, value in values:
-        candidates.append(Candidate(f"topk:{ratio:g}", TopK(ratio, chosen.values), value))
-    for ratio, value in signs:
-        candidates.append(Candidate(f"topk:{ratio:g}:sign", TopK(ratio, "sign"), value))
+    ratios = [pair for pair in _TOPK if pair[0] >= chosen.min_ratio]
+    if not ratios or ratios[-1][0] > chosen.min_ratio:
+        ratios.append((chosen.min_ratio, ratios[-1][1] - 0.01 if ratios else 0.9))
+    candidates += [
+        Candidate(f"topk:{ratio:g}", TopK(ratio, chosen.values), value) for ratio, value in ratios
+    ]
     sparse = [candidate for candidate in candidates if candidate.key.startswith("topk")]
     start = min(sparse, key=lambda c: abs((c.codec.strength or 0.0) - _START)).key
     if chosen.low_rank:

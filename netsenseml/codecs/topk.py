@@ -34,7 +34,8 @@ class TopKOptions(Options):
     values : str
         Type of the values on the wire: ``"fp16"``, ``"bf16"``, ``"fp32"``, or ``"sign"``: one bit,
         for the mean magnitude of the entries kept (after F. Sattler et al., "Sparse Binary
-        Compression", IJCNN 2019, and their ternary compression of 2020).
+        Compression", IJCNN 2019, and their ternary compression of 2020). It asks for a lower
+        learning rate: small entries are sent larger than they are.
     indices : str
         ``"packed"``, the smallest form there is, or ``"int64"``: with fp32 values the 12 bytes
         per entry that NetSenseML's public code sends.

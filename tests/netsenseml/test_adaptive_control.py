@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import statistics
 from collections.abc import Callable
@@ -96,9 +97,8 @@ def test_the_estimate_is_near_the_rate_of_a_static_link(rate: float) -> None:
 def test_it_does_not_oscillate_on_noise(rate: float, jitter: float) -> None:
     ring = played(lambda s: rate, 300, jitter=jitter)
     settled = ring.chosen[40:]
-    home = statistics.mode(settled)
-    away = sum(1 for label in settled if label != home)
-    assert away <= 0.1 * len(settled)
+    changes = sum(1 for one, two in itertools.pairwise(settled) if one != two)
+    assert changes <= 0.05 * len(settled)  # a probe and back are two
 
 
 def test_competing_bursts_are_followed() -> None:
@@ -109,8 +109,8 @@ def test_competing_bursts_are_followed() -> None:
     assert sum(ring.step_s) < sum(sparse.step_s) < sum(dense.step_s)
 
 
-def test_schedule_100_10_100_changes_the_strength() -> None:
-    ring = played(lambda s: 10.0 if 40 <= s < 80 else 100.0, 120)
+def test_schedule_400_10_400_changes_the_strength() -> None:
+    ring = played(lambda s: 10.0 if 40 <= s < 80 else 400.0, 120)
     assert len(set(ring.chosen)) > 2
     assert ring.chosen[35] != ring.chosen[75]
     assert ring.chosen[35] == ring.chosen[115]

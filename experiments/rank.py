@@ -139,7 +139,7 @@ class _Trainer:
             gradient_as_bucket_view=True,
             bucket_cap_mb=spec["bucket_cap_mb"],
             # running statistics are no gradients: each rank keeps its own, under every method
-            broadcast_buffers=False,
+            forward_sync_buffers=False,
             # the seed makes replicas equal: sending a large model around would only take time
             init_sync=numel < _LARGE,
         )

@@ -75,7 +75,7 @@ def test_a_cluster_is_started_by_torchrun() -> None:
     spec = resolve_cell(scenario, scenario.cells()[0])
     assert spec["topology"] is None
     with pytest.raises(UserError, match=r"torchrun .* -m experiments\.cluster smoke-cluster"):
-        choose_backend(scenario, spec)
+        choose_backend(scenario.resolved(), spec)
 
 
 @pytest.mark.parametrize(

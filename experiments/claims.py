@@ -61,6 +61,11 @@ def claims(found: Reproduction) -> list[Claim]:
     ]
 
 
+def _every(found: Reproduction, holds: bool) -> bool | None:
+    """Return whether something holds in every cell: not known while some are missing."""
+    return None if holds and found.tables.missing else holds
+
+
 def _paper(found: Reproduction) -> Iterator[Claim]:
     gains = found.gains(BASELINES, CONSTRAINED)
     values = list(gains.values())
@@ -71,7 +76,7 @@ def _paper(found: Reproduction) -> Iterator[Claim]:
         f"{_PAPER_LOW}\u00d7 (paper)",
         f"{gains[least]:.2f}\u00d7: {least}" if gains else "not measured",
         f"all cells on constrained networks; min / median / max: {spread(values)}",
-        gains[least] >= _PAPER_LOW if gains else None,
+        _every(found, gains[least] >= _PAPER_LOW) if gains else None,
     )
     yield Claim(
         "Throughput over compression-enabled systems, largest",
@@ -154,7 +159,7 @@ def _nearly_fastest(found: Reproduction) -> Claim:
         "not measured" if not seen else "; ".join(behind) or f"all {seen}",
         "among methods within 0.5 points of dense; a method whose accuracy was not measured "
         f"counts. {basis}".strip(),
-        None if not seen else not behind,
+        _every(found, not behind) if seen else None,
     )
 
 
@@ -222,5 +227,5 @@ def _replicas(found: Reproduction) -> Claim:
         "all cells, bit by bit",
         f"{same} of {len(ended)}",
         "parameters of all ranks at the end; the public code's do not",
-        None if ended.empty else same == len(ended),
+        _every(found, same == len(ended)) if len(ended) else None,
     )

@@ -124,11 +124,12 @@ class LinkSense:
     def _point(self, rows: Sequence[Measurement]) -> list[float] | None:
         """[link bytes, rounds, shortest seconds] of the whole step or its largest collective."""
         first = rows[0]
-        busy = [row.busy_s for row in rows]
-        whole = [first.link_bytes, first.rounds, min(busy)]
+        whole = [first.link_bytes, first.rounds, min(row.busy_s for row in rows)]
         main = [first.main_link_bytes, first.main_rounds, min(row.main_s for row in rows)]
         gathered = first.main_rounds == len(rows) - 1
-        if gathered and max(busy) - min(busy) > 2 * first.rounds * self.ping_s:
+        # By when ranks were ready: unlike durations may as well come from a lost packet.
+        ready = [row.compute_s for row in rows]
+        if gathered and max(ready) - min(ready) > 2 * first.rounds * self.ping_s:
             # When a late rank joins an all-gather, the others' parts are all waiting at its
             # neighbour: it needs a round trip to ask and one to forward, and no more.
             for point in (whole, main):

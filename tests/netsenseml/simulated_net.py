@@ -3,7 +3,8 @@
 It is written apart from the library's own cost model and is less kind than it: transfers have a
 start-up loss like TCP's, all-gathers and all-reduces reach different shares of the link rate,
 encode and decode cost differ from the library's table, and every step has jitter from a fixed
-sequence.
+sequence. All-gathers are played hop by hop, so what a late rank costs follows from the ring and not
+from a rule that the library shares.
 """
 
 from __future__ import annotations
@@ -52,6 +53,8 @@ class SimulatedRing:
     decode_s_per_byte: float = 3e-10
     step_s: list[float] = field(default_factory=list)
     chosen: list[str] = field(default_factory=list)
+    moved: list[float] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
     bandwidth_mbps: list[float | None] = field(default_factory=list)
     _state: int = 12345
 
@@ -59,7 +62,42 @@ class SimulatedRing:
         self._state = (1103515245 * self._state + 12345) % 2**31
         return 1.0 + self.jitter * (2 * self._state / 2**31 - 1)
 
-    def _collective_s(self, kind: str, nbytes: int, step: int, late: bool = False) -> float:
+    def _ends(
+        self, kind: str, nbytes: int, step: int, starts: list[float], free: float
+    ) -> list[float]:
+        """When a collective that ranks join at ``starts`` ends on each, on links ``free`` then."""
+        if kind == "gather" and self.world > 1:
+            return self._gather_ends(nbytes, step, starts, free)
+        begin = max(*starts, free)
+        return [begin + self._collective_s(kind, nbytes, step)] * self.world
+
+    def _gather_ends(
+        self, nbytes: int, step: int, starts: list[float], free: float
+    ) -> list[float]:
+        """Play a ring all-gather hop by hop.
+
+        In turn t rank p hands what it got in turn t - 1 to its neighbour, once that one's request
+        has come, which each rank sends for all turns when it joins.
+        """
+        n = self.world
+        message_s = self.message_s * self._noise()
+        seconds = nbytes / (self.rate_mbps(step) / 8e-6 * self.share.get("gather", 0.95))
+        seconds *= self._noise()
+        have, idle = list(starts), [free] * n
+        for _ in range(n - 1):
+            got = [0.0] * n
+            for p in range(n):
+                q = (p + 1) % n
+                idle[p] = max(have[p], starts[q] + message_s, idle[p]) + seconds
+                got[q] = idle[p] + message_s
+            have = got
+        ramp_s = self._ramp_s((n - 1) * nbytes)
+        return [max(have[p], idle[p]) + ramp_s for p in range(n)]
+
+    def _ramp_s(self, moved: float) -> float:
+        return self.ramp * self.message_s * math.log2(1 + moved / self.world / 60_000)
+
+    def _collective_s(self, kind: str, nbytes: int, step: int) -> float:
         if self.world == 1:
             return 0.0
         n = self.world
@@ -68,23 +106,23 @@ class SimulatedRing:
             "exchange": ((n - 1) * nbytes // n, 1),
             "reduce": (2 * (n - 1) * nbytes // n, 2 * n - 2),
         }[kind]
-        if late and kind == "gather":  # the others' parts wait at the late rank's neighbour
-            rounds = min(rounds, 2)
         rate = self.rate_mbps(step) / 8e-6 * self.share.get(kind, 0.95)
-        ramp_s = self.ramp * self.message_s * math.log2(1 + moved / n / 60_000)
-        return (rounds * self.message_s + moved / rate + ramp_s) * self._noise()
+        rounds += 1  # the request that comes before the first message
+        return (rounds * self.message_s + moved / rate + self._ramp_s(moved)) * self._noise()
 
     def run(self, steps: int) -> None:
-        """Play steps; appends to ``step_s``, ``chosen`` and ``bandwidth_mbps``."""
+        """Play steps; appends to the lists, ``moved`` being the bytes out of each rank."""
         first = len(self.step_s)
         for step in range(first, first + steps):
             decision = self.policy.decide(step, self.world)
             codec = decision.codec
             label = codec.name if codec.strength is None else f"{codec.name}:{codec.strength:g}"
             self.chosen.append(label)
+            self.reasons.append(decision.reason)
             self.bandwidth_mbps.append(decision.bandwidth_mbps)
             rows, seconds = self._play(codec, step)
             self.step_s.append(seconds)
+            self.moved.append(rows[0].link_bytes)
             self.policy.observe(self.groups, rows)
 
     def _play(self, codec, step: int) -> tuple[list[Measurement], float]:
@@ -99,11 +137,9 @@ class SimulatedRing:
                 ready = self.compute_s
             encoding += self.encode_s_per_byte * group.dense_bytes
             starts.append(ready + encoding)
-            begin = max(starts[-1] + slowest, net_free)
-            net_free = begin + self._collective_s(
-                plan[0].kind, plan[0].nbytes, step, late=slowest > 0
-            )
-            ends.append(net_free)
+            joined = [starts[-1] + own for own in late]
+            ends.append(self._ends(plan[0].kind, plan[0].nbytes, step, joined, net_free))
+            net_free = max(ends[-1])
         end = max(net_free, starts[-1] + slowest)
         later = 0.0
         for plan in plans:
@@ -121,31 +157,33 @@ class SimulatedRing:
             "gather": (self.world - 1) * first.nbytes,
             "exchange": (self.world - 1) * first.nbytes // self.world,
         }.get(first.kind, 2 * (self.world - 1) * first.nbytes // self.world)
-        separate = starts[1] + slowest > ends[0]
+        separate = starts[1] + slowest > max(ends[0])
         rounds = per * (2 if separate else 1)
         for transfer in (transfer for plan in plans for transfer in plan[1:]):
             rounds += self.world - 1 if transfer.kind == "gather" else 2 * self.world - 2
         decoding = self.decode_s_per_byte * dense
         total = end + later + decoding
+        ping_s = max(self._ends("gather", 104, step, [0.0] * self.world, 0.0))
         rows = []
         for rank in range(self.world):
             own = late[rank]
-            spans = [(start + own, stop) for start, stop in zip(starts, ends, strict=True)]
+            stops = [stop[rank] for stop in ends]
+            spans = [(start + own, stop) for start, stop in zip(starts, stops, strict=True)]
             busy = _union(spans) + later
-            exposed = max(0.0, end - (starts[-1] + own)) + later
+            exposed = max(0.0, max(stops) - (starts[-1] + own)) + later
             rows.append(
                 Measurement(
                     busy_s=busy,
                     link_bytes=moved,
                     rounds=rounds,
-                    ping_s=(self.world - 1) * self.message_s * self._noise() if step else NAN,
+                    ping_s=ping_s if step else NAN,
                     first_ready_s=0.5 * self.compute_s + own if step else NAN,
                     compute_s=self.compute_s + own if step else NAN,
                     encode_s=encoding,
                     decode_s=decoding,
                     exposed_s=exposed,
                     dense_bytes=dense,
-                    main_s=NAN if first.kind == "exchange" else ends[0] - (starts[0] + own),
+                    main_s=NAN if first.kind == "exchange" else stops[0] - spans[0][0],
                     main_link_bytes=first_moved,
                     main_rounds=per,
                 )

@@ -198,6 +198,8 @@ class Controller(Policy):
         self._wanted_for = self._wanted_for + 1 if self._wanted == wanted else 1
         self._wanted = wanted
         patience = self._patience * (_PATIENCE_FASTER if slow else _PATIENCE_FINER)
+        if slow and None not in (self._recall(k, net.bandwidth) for k in (wanted, self._current)):
+            patience = _PATIENCE_FASTER  # a measured mistake is no prediction to be doubted
         if self._alert or self._wanted_for >= patience:
             if not self._alert:
                 self._patience = min(3 * self._patience, _PATIENCE_MAX)

@@ -2,6 +2,10 @@
 // need several trips through memory where these need one.
 #include <torch/extension.h>
 
+#if defined(__F16C__)
+#include <immintrin.h>
+#endif
+
 #include <cmath>
 #include <cstdint>
 
@@ -105,10 +109,40 @@ double magnitude(const torch::Tensor& source) {
   return total;
 }
 
+// wire = fp16(source * factor), to the nearest even; with subtract, source -= wire / factor.
+void half(torch::Tensor source, torch::Tensor wire, double factor, bool subtract) {
+  check(source, torch::kFloat, "source");
+  check(wire, torch::kHalf, "wire");
+  TORCH_CHECK(wire.numel() == source.numel(), "half: sizes do not match");
+  float* x = source.data_ptr<float>();
+  c10::Half* out = wire.data_ptr<c10::Half>();
+  const float scale = static_cast<float>(factor);
+  const int64_t n = source.numel();
+  int64_t i = 0;
+#if defined(__F16C__)
+  const __m256 scales = _mm256_set1_ps(scale);
+  for (; i + 8 <= n; i += 8) {
+    const __m256 values = _mm256_loadu_ps(x + i);
+    const __m128i rounded =
+        _mm256_cvtps_ph(_mm256_mul_ps(values, scales), _MM_FROUND_TO_NEAREST_INT);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i), rounded);
+    if (subtract) {
+      const __m256 sent = _mm256_div_ps(_mm256_cvtph_ps(rounded), scales);
+      _mm256_storeu_ps(x + i, _mm256_sub_ps(values, sent));
+    }
+  }
+#endif
+  for (; i < n; ++i) {
+    out[i] = c10::Half(x[i] * scale);
+    if (subtract) x[i] -= static_cast<float>(out[i]) / scale;
+  }
+}
+
 }  // namespace
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("quantize", &quantize, "Quantize blocks to int8");
+  m.def("half", &half, "Scale and round to fp16");
   m.def("magnitude", &magnitude, "Sum of magnitudes");
   m.def("signs", &signs, "Signs as bools and as bits");
 }

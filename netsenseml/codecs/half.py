@@ -10,6 +10,7 @@ import torch
 
 from netsenseml.codecs.base import Job, ReduceCodec, StepContext, peak_of
 from netsenseml.layout import Group
+from netsenseml.native import kernels
 from netsenseml.transport import Transfer
 
 __all__ = ["CHUNK", "HalfCodec", "SharedScale"]
@@ -87,6 +88,15 @@ class HalfCodec(ReduceCodec):
             wire.copy_(source * scale)
             if subtract:
                 source.sub_(wire.to(source.dtype) / scale)
+            return
+        native = kernels()
+        if (
+            native is not None
+            and source.dtype == torch.float32
+            and wire.dtype == torch.float16
+            and source.is_contiguous()
+        ):
+            native.half(source, wire, scale, subtract)
             return
         for begin in range(0, source.numel(), CHUNK):
             values = source[begin : begin + CHUNK]

@@ -3,8 +3,8 @@
 It is written apart from the library's own cost model and is less kind than it: transfers have a
 start-up loss like TCP's, all-gathers and all-reduces reach different shares of the link rate,
 encode and decode cost differ from the library's table, and every step has jitter from a fixed
-sequence. All-gathers are played hop by hop, so what a late rank costs follows from the ring and not
-from a rule that the library shares.
+sequence. All-gathers are played hop by hop, so what a late rank costs follows from the ring and
+not from a rule that the library shares.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import statistics
@@ -13,6 +14,7 @@ from simulated_net import SimulatedRing
 import netsenseml
 from netsenseml.methods import find
 from netsenseml.policy import Measurement, Policy
+from netsenseml.sensing import LinkSense
 
 FIXED = [("allreduce", {}), ("fp16", {}), ("topk", {"ratio": 0.1}), ("powersgd", {"rank": 4})]
 RATES_MBPS = [10, 25, 50, 100, 200, 500, 1000, 10_000]
@@ -81,6 +83,28 @@ def test_a_sleeping_straggler_does_not_move_the_bandwidth(rate: float) -> None:
     for estimate in ring.bandwidth_mbps[62:]:
         assert estimate is not None
         assert abs(estimate / before - 1) < 0.10
+
+
+def test_a_lost_packet_is_no_late_rank() -> None:
+    """Ranks that were ready together measure unlike durations: no latency is saved by that."""
+    link, latency_s, rate = LinkSense(), 0.004, 12.5e6
+    for step in range(30):
+        lost_s = 0.2 if step % 4 == 1 else 0.0
+        shortest_s = 3 * latency_s + 240_000 / rate
+        rows = [
+            Measurement(
+                shortest_s + late_s, 240_000, 3, 3 * latency_s, 0.03, 0.06, 0, 0, 0.1, 1.9e6
+            )
+            for late_s in (0.0, lost_s, lost_s, 0.03)
+        ]
+        rows = [
+            dataclasses.replace(
+                row, main_s=row.busy_s, main_link_bytes=row.link_bytes, main_rounds=3
+            )
+            for row in rows
+        ]
+        link.add(rows)
+    assert link.bandwidth == pytest.approx(rate, rel=0.05)
 
 
 @pytest.mark.parametrize("rate", [10, 50, 200, 1000])

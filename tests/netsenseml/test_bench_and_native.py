@@ -72,6 +72,7 @@ def test_native_equals_fallback(tmp_path: pathlib.Path, monkeypatch: pytest.Monk
 import sys, torch
 sys.path.insert(0, sys.argv[1])
 from test_bench_and_native import blocks_of_everything
+from netsenseml.codecs.fp16 import Fp16
 from netsenseml.codecs.int8 import quantize
 from netsenseml.codecs.signs import l1_norm, sign_bits
 from netsenseml.native import kernels
@@ -80,6 +81,11 @@ scales, codes = torch.empty(40), torch.empty(source.numel(), dtype=torch.int8)
 quantize(source, 256, scales, codes, torch.empty(1 << 16))
 print(scales.view(torch.int32).tolist(), codes.tolist())
 source[512] = -0.0
+source[513:515] = torch.tensor([7e4, 65520.0])
+for scale, subtract in ((1.0, True), (2.0**13 / 3, True), (2.0**-9, True), (0.25, False)):
+    left, wire = source[:10001].clone(), torch.empty(10001, dtype=torch.float16)
+    Fp16(rescale=True).round(left, wire, scale, torch.empty(1 << 16), subtract=subtract)
+    print(wire.view(torch.int16).tolist(), left.view(torch.int32).tolist())
 for numel in (1, 7, 64, 1023, 1025, 9001, source.numel()):
     part = source[:numel] if numel < 9000 else source.repeat(30)[:30 * numel]
     numel = part.numel()

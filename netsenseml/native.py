@@ -18,6 +18,7 @@ import os
 import pathlib
 import platform
 import sys
+import tempfile
 from typing import Any
 
 import torch
@@ -69,12 +70,18 @@ def build() -> Any:
     folder = _folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        return cpp_extension.load(
-            name=_NAME,
-            sources=[str(_SOURCE)],
-            extra_cflags=list(_FLAGS),
-            build_directory=str(folder),
-        )
+        # In a folder of its own: torch's extension mechanism waits for ever for the lock file that
+        # an interrupted build leaves behind.
+        with tempfile.TemporaryDirectory(prefix="build-", dir=folder) as place:
+            cpp_extension.load(
+                name=_NAME,
+                sources=[str(_SOURCE)],
+                extra_cflags=list(_FLAGS),
+                build_directory=place,
+                is_python_module=False,  # imported below, from where it stays
+            )
+            os.replace(pathlib.Path(place) / f"{_NAME}.so", folder / f"{_NAME}.so")
+        return _load()
     except (OSError, ImportError, RuntimeError) as error:
         first = (str(error).splitlines() or [type(error).__name__])[0]
         raise RuntimeError(

@@ -63,7 +63,11 @@ def test_quantizing_is_within_half_a_code() -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("c++") is None, reason="no C++ compiler")
-def test_native_equals_fallback() -> None:
+def test_native_equals_fallback(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Built anew beside the lock file of an interrupted build, which torch would wait for."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    native._folder().mkdir(parents=True)
+    (native._folder() / "lock").touch()
     code = """
 import sys, torch
 sys.path.insert(0, sys.argv[1])

@@ -50,7 +50,8 @@ def _finished(cell: CellRecord) -> list[float]:
 def outage_lines(cell: CellRecord) -> list[str]:
     """Return a line for each thing that broke in a cell: when, and what the training did.
 
-    A step counts as stalled if it took half as long again as the usual one before.
+    A step counts as stalled if it took half as long again as the usual one before; of the one
+    under way and the next, the longer is told of.
     """
     done = _finished(cell)
     times = [0.0, *done]
@@ -72,15 +73,13 @@ def _reaction(cell: CellRecord, times: list[float], at_s: float, end_s: float | 
     before = [b - a for a, b in itertools.pairwise(times[1:step])][-20:]
     usual_s = statistics.median(before) if before else None
     # what broke may show one step later, if this one was all but done
-    for number in (step, step + 1):
-        if number >= len(times) or usual_s is None:
-            break
-        took_s = times[number] - times[number - 1]
-        if took_s > _STALL * usual_s:
-            stall = f"stalled from {max(at_s, times[number - 1]):.3f} to {times[number]:.3f} s"
-            if end_s is not None and times[number] > end_s:
-                return f"{stall}, recovered {times[number] - end_s:.3f} s after it ended"
-            return f"{stall} and went on"
+    seen = [n for n in (step, step + 1) if n < len(times)]
+    number = max(seen, key=lambda n: times[n] - times[n - 1])
+    if usual_s is not None and times[number] - times[number - 1] > _STALL * usual_s:
+        stall = f"stalled from {max(at_s, times[number - 1]):.3f} to {times[number]:.3f} s"
+        if end_s is not None and times[number] > end_s:
+            return f"{stall}, recovered {times[number] - end_s:.3f} s after it ended"
+        return f"{stall} and went on"
     if step == len(times) - 1 and cell.status != "ok":
         return f"the training ended in the next step, {cell.status}: {cell.reason}"
     return f"went on, step {step} took {1e3 * (times[step] - times[step - 1]):.0f} ms"

@@ -9,15 +9,12 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
+from pydantic import Field, PrivateAttr, ValidationError
 
-from testbed.backends import CLOCKS
 from topologies import Fault, Flow, Job, LinkEvent, SpecError, Topology, phases
 from topologies import build as build_topology
 from topologies.checks import nearest
@@ -25,10 +22,11 @@ from topologies.events import expand_events
 from topologies.shape import SHAPE_FIELDS
 from topologies.traffic import expand_jobs, expand_traffic
 
+from .consistency import check_consistency
 from .errors import UserError
-from .methods import method_names
 from .mistakes import explain
 from .runs import short
+from .sections import Cell, Method, Positive, Share, Strict, Workload, default_label
 from .yamlfile import read_mapping
 
 __all__ = [
@@ -49,99 +47,8 @@ __all__ = [
 SCENARIOS = Path(__file__).parent / "scenarios"
 SCHEMA = 1  # of a resolved scenario; part of its digest
 
-_LABEL = re.compile(r"[a-z0-9][a-z0-9.+_-]*")
 
-OptionValue = bool | int | float | str
-Whole = Annotated[int, Field(strict=True, ge=1)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Share = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-class Straggler(_Strict):
-    """A rank that is slower than the others.
-
-    Parameters
-    ----------
-    rank : int
-    extra_ms : float
-        Compute time it needs more than they do, per step.
-    """
-
-    rank: Annotated[int, Field(strict=True, ge=0)]
-    extra_ms: Positive
-
-
-class Workload(_Strict):
-    """What every rank trains.
-
-    Parameters
-    ----------
-    task : str
-        Name of a workload in `experiments.workloads`.
-    batch_size : int
-        Samples per rank and step.
-    steps : int
-        Optimizer steps.
-    eval_every : int, optional
-        Steps between evaluations; the last step is always evaluated. None: only then.
-    device : str
-        Device profile in `experiments/devices` whose compute times are charged.
-    optimizer : {"sgd", "adam"}
-    lr : float
-        Learning rate.
-    momentum : float
-        For SGD.
-    weight_decay : float
-    schedule : {"constant", "cosine"}
-        Of the learning rate: constant, or down to zero over the run.
-    straggler : Straggler, optional
-        One rank that computes more slowly.
-    stop_s : float, optional
-        Seconds of training after which it ends, though there be steps left.
-    """
-
-    task: str
-    batch_size: Whole
-    steps: Whole
-    eval_every: Whole | None = None
-    device: str
-    optimizer: Literal["sgd", "adam"] = "sgd"
-    lr: Positive = 0.05
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    weight_decay: Annotated[float, Field(ge=0, le=1)] = 0.0
-    schedule: Literal["constant", "cosine"] = "cosine"
-    straggler: Straggler | None = None
-    stop_s: Positive | None = None
-
-
-class Method(_Strict):
-    """A compression method under test, with a label that is unique in the scenario."""
-
-    name: str
-    label: str = ""
-    options: dict[str, OptionValue] = {}
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One method and one seed of a scenario."""
-
-    label: str
-    method: str
-    options: dict[str, OptionValue]
-    seed: int
-
-    @property
-    def key(self) -> str:
-        """Name of the cell's directory."""
-        return f"{self.label}-s{self.seed}"
-
-
-class Scenario(_Strict):
+class Scenario(Strict):
     """A checked scenario; see `load`.
 
     Parameters
@@ -173,11 +80,13 @@ class Scenario(_Strict):
     clock: Literal["virtual", "real"] = "virtual"
     backend: Literal["auto", "guest", "guest-real", "host", "cluster"] = "auto"
     topology: dict[str, Any] | None = None
-    events: list[dict[str, Any]] = []
-    traffic: list[dict[str, Any]] = []
+    events: list[dict[str, Any]] = Field(default_factory=list)
+    traffic: list[dict[str, Any]] = Field(default_factory=list)
     workload: Workload
     methods: Annotated[list[str | Method], Field(min_length=1)]
-    seeds: Annotated[list[Annotated[int, Field(ge=0, lt=2**31)]], Field(min_length=1)] = [0]
+    seeds: Annotated[list[Annotated[int, Field(ge=0, lt=2**31)]], Field(min_length=1)] = Field(
+        default_factory=lambda: [0]
+    )
     target_accuracy: Share | None = None
     segmentation: Literal["auto", "on", "off"] = "auto"
     timeout_s: Positive | None = None
@@ -313,11 +222,6 @@ def digest_of(resolved: dict[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def default_label(arm: Method) -> str:
-    """Return the method's name followed by the values of its options."""
-    return "-".join([arm.name, *(str(v).lower() for v in arm.options.values())])
-
-
 def _keyed(section: str, make: Any) -> Any:
     """Call `make`; put errors of a specification below the scenario's `section`."""
     try:
@@ -381,63 +285,13 @@ def check(data: dict[str, Any], name: str, file: Path = Path("scenario")) -> Sce
         scenario = Scenario.model_validate(data)
         scenario._name = name
         scenario._file = file
-        _check_backend(scenario)
-        _check_methods(scenario)
-        _check_straggler(scenario)
+        check_consistency(scenario)
         scenario.resolved()
     except ValidationError as error:
         raise UserError(f"{short(file)}: {explain(error, _SECTIONS)}") from None
     except SpecError as error:
         raise UserError(f"{short(file)}: {error}") from None
     return scenario
-
-
-def _check_backend(scenario: Scenario) -> None:
-    """Refuse a back end that has another clock, and a network that no cluster would get."""
-    if scenario.backend != "auto" and CLOCKS[scenario.backend] != scenario.clock:
-        raise SpecError(
-            "clock", f"expected {CLOCKS[scenario.backend]} with backend: {scenario.backend}"
-        )
-    if scenario.backend != "cluster":
-        if scenario.topology is None:
-            raise SpecError("topology", "is missing")
-        return
-    for key in ("topology", "events", "traffic"):
-        if getattr(scenario, key):
-            raise SpecError(key, "means nothing with backend: cluster, which emulates no network")
-
-
-def _check_straggler(scenario: Scenario) -> None:
-    slow = scenario.workload.straggler
-    if slow is not None and slow.rank >= scenario.world_size:
-        raise SpecError(
-            "workload.straggler.rank",
-            f"expected 0 to {scenario.world_size - 1}; got {slow.rank}",
-        )
-
-
-def _check_methods(scenario: Scenario) -> None:
-    valid = method_names()
-    labels: set[str] = set()
-    for i, arm in enumerate(scenario.arms):
-        if arm.name not in valid:
-            hint = nearest(arm.name, valid) or f"; valid: {', '.join(valid)}"
-            raise SpecError(f"methods.{i}", f"no method '{arm.name}'{hint}")
-        if not _LABEL.fullmatch(arm.label):
-            raise SpecError(f"methods.{i}.label", f"expected a-z 0-9 . + _ -; got '{arm.label}'")
-        if arm.label in labels:
-            raise SpecError(f"methods.{i}.label", f"'{arm.label}' is used twice")
-        labels.add(arm.label)
-    for i, job in enumerate(scenario.jobs):
-        if job.method not in valid:
-            hint = nearest(job.method, valid) or f"; valid: {', '.join(valid)}"
-            raise SpecError(f"traffic.{i}.method", f"no method '{job.method}'{hint}")
-    for i, seed in enumerate(scenario.seeds):
-        if seed in scenario.seeds[:i]:
-            raise SpecError(f"seeds.{i}", f"{seed} is used twice")
-    every = scenario.workload.eval_every
-    if every is not None and every > scenario.workload.steps:
-        raise SpecError("workload.eval_every", f"expected at most steps; got {every}")
 
 
 # Where a key may stand, for the message about one that stands elsewhere.

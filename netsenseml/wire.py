@@ -38,7 +38,14 @@ __all__ = [
     "power_of_two",
 ]
 
-VALUE_TYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
+VALUE_TYPES = {
+    "fp8": torch.float8_e4m3fn,
+    "fp16": torch.float16,
+    "bf16": torch.bfloat16,
+    "fp32": torch.float32,
+}
+#: values are scaled so that the peak lies below 2 to this, for no overflow and few subnormals
+_TOP = {"fp8": 8, "fp16": 15, "bf16": 15}
 HEADER_BYTES = 4
 LEVEL_BYTES = 4  # the mean magnitude, where values go as signs
 
@@ -141,7 +148,7 @@ class SparseFormat:
     numel, kept : int
         n and k, ``1 <= k <= n``.
     values : str
-        ``"fp16"``, ``"bf16"``, ``"fp32"`` or ``"sign"``.
+        ``"fp8"`` (e4m3), ``"fp16"``, ``"bf16"``, ``"fp32"`` or ``"sign"``.
     indices : str
         ``"packed"`` for the smallest form, or ``"int64"``.
     """
@@ -224,7 +231,7 @@ class SparseFormat:
         if self.values == "fp32":
             slots.copy_(values)
             return slots.to(values.dtype)
-        scale = power_of_two(header)
+        scale = power_of_two(header, _TOP[self.values])
         slots.copy_(values * scale)
         return slots.to(values.dtype) / scale
 
@@ -254,10 +261,13 @@ class SparseFormat:
             return indices, self._signed(slots)
         if self.values == "fp32":
             return indices, slots.to(torch.float32)
-        return indices, slots.to(torch.float32) / power_of_two(header)
+        return indices, slots.to(torch.float32) / power_of_two(header, _TOP[self.values])
 
 
-def power_of_two(peak: torch.Tensor) -> torch.Tensor:
-    """The power of two that brings ``peak`` to [2^14, 2^15): no fp16 overflow, few subnormals."""
+def power_of_two(peak: torch.Tensor, top: int = 15) -> torch.Tensor:
+    """The power of two that brings ``peak`` to [2^(top-1), 2^top).
+
+    With 15 fp16 does not overflow and has few subnormals.
+    """
     exponent = torch.frexp(peak)[1].clamp(-100, 100)
-    return torch.ldexp(torch.ones_like(peak), 15 - exponent)
+    return torch.ldexp(torch.ones_like(peak), top - exponent)

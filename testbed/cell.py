@@ -10,13 +10,13 @@ import signal
 import subprocess
 import sys
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from topologies import Flow, LinkEvent, Topology, phases
 
-from .crosstraffic import SERVER_LEAD_S, CrossTraffic
+from .crosstraffic import CrossTraffic
+from .happenings import Happenings
 from .limits import limit_host
 from .linkwatch import LinkWatch
 from .ranks import RankProcess, start_rank
@@ -80,9 +80,19 @@ class Cell:
         self.links = watch(
             self.topology, shaper, folder / "links.jsonl", phases(self.topology, events)
         )
-        self._events = open(folder / "events.jsonl", "w")  # noqa: SIM115
         flows = [Flow(**flow) for flow in spec["traffic"]]
         self.traffic = CrossTraffic(flows, self._enter, self._address)
+        self.happenings = Happenings(
+            self.timeline,
+            self.links,
+            shaper,
+            self.traffic,
+            rank_hosts=self.topology.rank_hosts(),
+            signal_rank=lambda rank, number: self.ranks[rank].signal(number),
+            now_s=self.now_s,
+            late_s=0.1 if self.real else 0.001,
+            path=folder / "events.jsonl",
+        )
 
     # -- the net ---------------------------------------------------------------------------
 
@@ -144,69 +154,10 @@ class Cell:
     def schedule(self) -> None:
         """Put the samples, link changes, faults and flows on the timeline."""
         self.timeline.every(REAL_SAMPLE_S if self.real else SAMPLE_S, self._sample)
-        for event in self.spec["events"]:
-            self.timeline.at(event["at_s"], partial(self._event, event))
-        for number, flow in enumerate(self.traffic.flows):
-            start = max(flow.start_s, SERVER_LEAD_S)
-            self.timeline.at(start - SERVER_LEAD_S, partial(self._listen, number))
-            self.timeline.at(start, partial(self._flow, number, "start"))
-            if flow.duration_s is not None:
-                self.timeline.at(start + flow.duration_s, partial(self._flow, number, "stop"))
-
-    def _log(self, file: Any, record: dict[str, Any]) -> None:
-        file.write(json.dumps(record, allow_nan=False) + "\n")
-        file.flush()
+        self.happenings.schedule(self.spec["events"])
 
     def _sample(self, at_s: float) -> None:
         self.links.sample(self.now_s())
-
-    def _event(self, event: dict[str, Any], at_s: float) -> None:
-        kind = event["kind"]
-        where = event.get("link") or event["host"]
-        if kind == "link":
-            names = [
-                name
-                for name, direction in self.shaper.directions.items()
-                if direction.link == event["link"] and event["sender"] in (None, direction.sender)
-            ]
-            self.shaper.change(names, event["changes"])
-            self.links.changed(names, at_s)
-            detail = event["changes"]
-        elif kind == "rank-killed":
-            rank = self.topology.rank_hosts().index(where)
-            self.ranks[rank].signal(signal.SIGKILL)
-            detail = {"rank": rank}
-        else:
-            rank = self.topology.rank_hosts().index(where)
-            self.ranks[rank].signal(signal.SIGSTOP)
-            self.traffic.signal(where, signal.SIGSTOP)
-            self.timeline.at(at_s + event["duration_s"], partial(self._resume, where, rank))
-            detail = {"rank": rank, "duration_s": event["duration_s"]}
-        self._record_event(at_s, kind, where, detail)
-
-    def _resume(self, host: str, rank: int, at_s: float) -> None:
-        self.ranks[rank].signal(signal.SIGCONT)
-        self.traffic.signal(host, signal.SIGCONT)
-        self._record_event(at_s, "host-resumed", host, {"rank": rank})
-
-    def _listen(self, number: int, at_s: float) -> None:
-        self.traffic.listen(number)
-
-    def _flow(self, number: int, what: str, at_s: float) -> None:
-        getattr(self.traffic, what)(number)
-        flow = self.traffic.flows[number]
-        name = f"{number} {flow.source}>{flow.sink}"
-        detail = {"flows": flow.flows, "kind": flow.kind}
-        self._record_event(at_s, f"flow-{what}", name, detail, key="flow")
-
-    def _record_event(
-        self, at_s: float, kind: str, where: str, detail: dict[str, Any], key: str = "link"
-    ) -> None:
-        actual_s = round(self.now_s(), 9)
-        record = {"requested_s": at_s, "actual_s": actual_s, "kind": kind}
-        self._log(self._events, {**record, key: where, "detail": detail})
-        if abs(actual_s - at_s) > (0.1 if self.real else 0.001):
-            self.links.wrong.append(f"{kind} {where} at {actual_s:.6f} s instead of {at_s:g} s")
 
     # -- the ranks -------------------------------------------------------------------------
 

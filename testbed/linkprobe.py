@@ -40,6 +40,11 @@ _MOST_FRAMES = 8192  # of all bursts of a round together
 _PROBE_FRAMES = 40  # of a burst into a managed queue, which may drop from a longer one
 _JITTER_FRAMES = 40
 _SETTLE_S = 0.01
+#: This process is ahead of the kernel thread that takes in frames when many come at once: what
+#: it sends on one direction after the other at one instant may all wait for it to pause, while
+#: the clock creeps on (a late first frame looks like delay), or find the backlog full.
+_AT_ONCE = 64  # frames
+_TURN_S = 1e-6
 
 
 @dataclass
@@ -208,10 +213,17 @@ class Prober:
         if not sends:
             return frames
         begin_s = time.monotonic()
+        at_once = 0
         for at_s, name, count in sends:
             wait_s = begin_s + at_s - time.monotonic()
+            if wait_s <= 0 and at_once + count > _AT_ONCE:
+                # all that follows is put off as well, so that trains keep their distance
+                begin_s += _TURN_S - wait_s
+                wait_s = _TURN_S
             if wait_s > 0:
                 time.sleep(wait_s)
+                at_once = 0
+            at_once += count
             own = frames[name]
             # one look at the clock per train: many at one instant make a guest's clock move on
             now_ns = time.time_ns()

@@ -29,9 +29,9 @@ PARTS = {
         "workloads", "workloads.",
     },
     "harness": {
-        "catalogue", "engine", "estimate", "harness", "identity", "manifest", "methods",
-        "mistakes", "overrides", "precheck", "profiles", "progress", "repeat", "reproduce",
-        "scenario", "store", "sweep", "sweepfile", "yamlfile",
+        "catalogue", "consistency", "engine", "estimate", "harness", "identity", "manifest",
+        "methods", "mistakes", "overrides", "precheck", "profiles", "progress", "repeat",
+        "reproduce", "scenario", "sections", "store", "sweep", "sweepfile", "yamlfile",
     },
     "shell": {"__main__", "commands."},
 }  # fmt: skip

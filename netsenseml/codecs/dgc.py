@@ -58,7 +58,7 @@ class DgcOptions(Options):
     masking: bool = True
     clip_norm: float = bounded(0.0, 0.0, 1e9)
     warmup_steps: int = bounded(0, 0, 10**9)
-    values: str = choice("fp16", "bf16", "fp32", "sign")
+    values: str = choice("fp16", "bf16", "fp32", "fp8", "sign")
 
     @property
     def error_feedback(self) -> bool:

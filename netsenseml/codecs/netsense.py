@@ -22,8 +22,18 @@ from netsenseml.options import Options, bounded, choice
 
 __all__ = ["METHOD", "NetSenseOptions", "build"]
 
-_TOPK = ((0.25, 0.99), (0.1, 0.985), (0.03, 0.97), (0.01, 0.955), (0.003, 0.8), (0.001, 0.6))
-_LOW_RANK = ((16, 0.983), (8, 0.974), (4, 0.945), (2, 0.9), (1, 0.7))
+#: ratio, type of the values, progress
+_TOPK = (
+    (0.25, "fp16", 0.99),
+    (0.1, "fp16", 0.985),
+    (0.03, "fp16", 0.97),
+    (0.01, "fp16", 0.9),
+    (0.01, "fp8", 0.88),
+    (0.005, "fp8", 0.55),
+    (0.001, "fp8", 0.2),
+)
+#: rank, progress
+_LOW_RANK = ((16, 0.975), (8, 0.94), (4, 0.85), (2, 0.7), (1, 0.4))
 _START = 0.01  # part of the gradient sent first: small enough for any network's first step
 
 
@@ -44,17 +54,19 @@ class NetSenseOptions(Options):
     caution : float
         Less bandwidth that a less lossy codec must be able to live with before it is chosen.
     values : str
-        Type of top-k values on the wire.
+        Type of top-k values on the wire: ``"fp16"``, ``"bf16"``, ``"fp32"`` or ``"fp8"`` (e4m3,
+        scaled to the peak; what rounding leaves is sent later). ``"auto"`` takes fp16, and fp8
+        where the network asks for a ratio of 0.01 or less.
     error_feedback : bool
         Carry what was not sent over to the next step, across all codecs.
     """
 
-    min_ratio: float = bounded(0.003, 0.0, 1.0, above=True)
+    min_ratio: float = bounded(0.005, 0.0, 1.0, above=True)
     low_rank: bool = True
     min_rank: int = bounded(4, 1, 16)
     tolerance: float = bounded(0.02, 0.0, 0.5)
     caution: float = bounded(0.1, 0.0, 0.9)
-    values: str = choice("fp16", "bf16", "fp32")
+    values: str = choice("auto", "fp16", "bf16", "fp32", "fp8")
     error_feedback: bool = True
 
 
@@ -65,11 +77,9 @@ def build(chosen: NetSenseOptions) -> Controller:
         Candidate("fp16", Fp16(rescale=True), 0.9999),
         Candidate("int8", Int8(), 0.998),
     ]
-    ratios = [pair for pair in _TOPK if pair[0] >= chosen.min_ratio]
-    if not ratios or ratios[-1][0] > chosen.min_ratio:
-        ratios.append((chosen.min_ratio, ratios[-1][1] - 0.01 if ratios else 0.9))
     candidates += [
-        Candidate(f"topk:{ratio:g}", TopK(ratio, chosen.values), value) for ratio, value in ratios
+        Candidate(key, TopK(ratio, values), progress)
+        for key, (ratio, values, progress) in _sparse(chosen).items()
     ]
     sparse = [candidate for candidate in candidates if candidate.key.startswith("topk")]
     start = min(sparse, key=lambda c: abs((c.codec.strength or 0.0) - _START)).key
@@ -79,6 +89,17 @@ def build(chosen: NetSenseOptions) -> Controller:
             candidates.append(Candidate(f"powersgd:{rank}", PowerSGD(rank), value - 0.001))
     candidates.sort(key=lambda candidate: -candidate.efficiency)
     return Controller(candidates, start, chosen.tolerance, chosen.caution)
+
+
+def _sparse(chosen: NetSenseOptions) -> dict[str, tuple[float, str, float]]:
+    """Top-k candidates by key: those of the table that are allowed, and the smallest allowed."""
+    found = [row for row in _TOPK if row[0] >= chosen.min_ratio]
+    if not found or found[-1][0] > chosen.min_ratio:
+        smaller = next((row for row in _TOPK if row[0] < chosen.min_ratio), _TOPK[-1])
+        found.append((chosen.min_ratio, smaller[1], smaller[2]))
+    if chosen.values == "auto":
+        return {f"topk:{r:g}" + ("" if v == "fp16" else f":{v}"): (r, v, p) for r, v, p in found}
+    return {f"topk:{r:g}": (r, chosen.values, p) for r, _, p in reversed(found)}
 
 
 METHOD = Method("netsense", NetSenseOptions, build)

@@ -41,7 +41,7 @@ class ThresholdOptions(Options):
     """
 
     threshold: float = bounded(0.01, 0.0, 1e30)
-    values: str = choice("fp16", "bf16", "fp32")
+    values: str = choice("fp16", "bf16", "fp32", "fp8")
     error_feedback: bool = True
 
 

@@ -32,10 +32,11 @@ class TopKOptions(Options):
     ratio : float
         Part of the entries kept, in (0, 1]; k = max(1, ceil(ratio n)) of every bucket.
     values : str
-        Type of the values on the wire: ``"fp16"``, ``"bf16"``, ``"fp32"``, or ``"sign"``: one bit,
-        for the mean magnitude of the entries kept (after F. Sattler et al., "Sparse Binary
-        Compression", IJCNN 2019, and their ternary compression of 2020). It asks for a lower
-        learning rate: small entries are sent larger than they are.
+        Type of the values on the wire: ``"fp16"``, ``"bf16"``, ``"fp32"``, ``"fp8"`` (e4m3,
+        scaled to the peak), or ``"sign"``: one bit, for the mean magnitude of the entries kept
+        (after F. Sattler et al., "Sparse Binary Compression", IJCNN 2019, and their ternary
+        compression of 2020). It asks for a lower learning rate: small entries are sent larger
+        than they are.
     indices : str
         ``"packed"``, the smallest form there is, or ``"int64"``: with fp32 values the 12 bytes
         per entry that NetSenseML's public code sends.
@@ -44,7 +45,7 @@ class TopKOptions(Options):
     """
 
     ratio: float = bounded(0.1, 0.0, 1.0, above=True)
-    values: str = choice("fp16", "bf16", "fp32", "sign")
+    values: str = choice("fp16", "bf16", "fp32", "fp8", "sign")
     indices: str = choice("packed", "int64")
     error_feedback: bool = True
 

@@ -19,12 +19,16 @@ def down(at_s: float, link: str, up: bool = False) -> dict[str, Any]:
 
 
 def cell(
-    tmp_path: Path, events: list[dict[str, Any]], stall_s: float = 0.0, **outcome: Any
+    tmp_path: Path,
+    events: list[dict[str, Any]],
+    stall_s: float = 0.0,
+    slow_s: float = 0.0,
+    **outcome: Any,
 ) -> Any:
-    """A cell of steps of 100 ms of which the one at 1 s takes longer."""
+    """A cell of steps of 100 ms of which the one at 1 s takes longer, and that before by a bit."""
     steps, now = [], 0.0
     for number in range(20):
-        took = 0.1 + (stall_s if number == 10 else 0.0)
+        took = 0.1 + {9: slow_s, 10: stall_s}.get(number, 0.0)
         steps.append(step(number, now, took / 2, took / 2))
         now += took
     ending = {"status": "ok", "virtual_s": now} | outcome
@@ -44,6 +48,15 @@ def test_a_pause_that_training_waits_for(tmp_path: Path) -> None:
         "h1 paused at 1.020 s for 2 s: stalled from 1.020 to 3.100 s,"
         " recovered 0.080 s after it ended"
     )
+
+
+def test_a_slow_step_before_the_stall_is_not_the_stall(tmp_path: Path) -> None:
+    events = [
+        event("host-paused", 1.02, "h1", {"rank": 1, "duration_s": 2}),
+        event("host-resumed", 3.02, "h1", {"rank": 1}),
+    ]
+    (line,) = outage_lines(cell(tmp_path, events, stall_s=1.8, slow_s=0.2))
+    assert line.endswith("stalled from 1.200 to 3.100 s, recovered 0.080 s after it ended")
 
 
 def test_links_that_go_down_together_are_one_outage(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def test_every_index_form_round_trips(size: tuple[int, int], seed: int) -> None:
 
 
 @quick
-@given(sizes(), st.integers(0, 2**31), st.sampled_from(["fp16", "bf16", "fp32"]))
+@given(sizes(), st.integers(0, 2**31), st.sampled_from(["fp8", "fp16", "bf16", "fp32"]))
 def test_payload_round_trips_what_encode_says_was_sent(
     size: tuple[int, int], seed: int, values: str
 ) -> None:
@@ -59,7 +59,7 @@ def test_payload_round_trips_what_encode_says_was_sent(
     sent = form.encode(payload, chosen, indices, chosen.abs().max())
     got_indices, got = form.decode(payload)
     assert torch.equal(got, sent)
-    precision = {"fp16": 2.0**-10, "bf16": 2.0**-7, "fp32": 0.0}[values]
+    precision = {"fp8": 2.0**-4, "fp16": 2.0**-10, "bf16": 2.0**-7, "fp32": 0.0}[values]
     peak = float(chosen.abs().max())
     assert float((sent - chosen).abs().max()) <= precision * peak
     if got_indices is None:

@@ -34,7 +34,7 @@ CHANGES = [{"rate_mbps": 25.0}, {"delay_ms": 7.5}, {"rate_mbps": 400.0, "loss_pc
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What links of every kind did in one guest."""
     folder = tmp_path_factory.mktemp("links") / "all"
-    parts = ["shaped", "planted", "forgotten", "changing", "speeding"]
+    parts = ["shaped", "planted", "forgotten", "changing", "speeding", "crowded"]
     return run_program(folder, "properties", parts=parts, shapes=SHAPES, changes=CHANGES)
 
 
@@ -54,6 +54,13 @@ def test_what_waits_leaves_at_the_new_rate(found: dict[str, Any]) -> None:
 def test_a_link_changes_in_place_to_what_it_is_asked(found: dict[str, Any]) -> None:
     for change, result in found["changing"].items():
         assert result["wrong"] == [], change
+
+
+@pytest.mark.parametrize("when", ["all", "slower", "lossy"])
+def test_many_links_are_measured_like_one(found: dict[str, Any], when: str) -> None:
+    for name, result in found["crowded"][when].items():
+        assert result["wrong"] == [], name
+        assert result["probe"]["delay_ms"] == pytest.approx(1.0, abs=0.002), name
 
 
 @pytest.mark.parametrize(

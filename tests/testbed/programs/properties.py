@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from dataclasses import asdict
@@ -125,10 +126,30 @@ def speeding(plan: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+def crowded(plan: dict[str, Any]) -> dict[str, Any]:
+    """Measure many directions at once, some of them with deep queues, as a cell's first process.
+
+    It is ahead of the kernel's own threads, which take in frames when too many come at once.
+    """
+    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+    deep = {f"h{i}-s0": {"rate_mbps": 10_000, "queue": {"bytes": 4_000_000}} for i in (0, 1)}
+    found = {}
+    with bench(
+        18, builder="star", rate_mbps=100, delay_ms=1, queue={"bytes": 65536}, links=deep
+    ) as made:
+        every = list(made.shaper.directions)
+        found["all"] = measured(made, [made.shaper.directions[name] for name in every])
+        made.shaper.change(every[4:], {"rate_mbps": 25.0})
+        found["slower"] = measured(made, [made.shaper.directions[name] for name in every[4:]])
+        made.shaper.change(every[4:], {"loss_pct": 5.0})
+        found["lossy"] = measured(made, [made.shaper.directions[name] for name in every[4:]])
+    return found
+
+
 def run(plan: dict[str, Any]) -> dict[str, Any]:
     parts = {
         "shaped": shaped, "planted": planted, "forgotten": forgotten, "changing": changing,
-        "speeding": speeding,
+        "speeding": speeding, "crowded": crowded,
     }  # fmt: skip
     return {name: part(plan) for name, part in parts.items() if name in plan["parts"]}
 

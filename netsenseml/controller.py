@@ -27,7 +27,7 @@ from netsenseml.codecs.base import Codec
 from netsenseml.costs import CodecCosts, Network, overhead_s
 from netsenseml.layout import Group
 from netsenseml.policy import Decision, Measurement, Policy
-from netsenseml.sensing import CLEAR_SHARE, LinkSense, Pace
+from netsenseml.sensing import LinkSense, Pace
 from netsenseml.transport import link_bytes, round_count
 
 __all__ = ["Candidate", "Controller"]
@@ -214,7 +214,7 @@ class Controller(Policy):
         made for less.
         """
         self._quiet, self._next_probe = 0, _PROBE_EVERY
-        if self._share(self._current, groups, net.world) <= CLEAR_SHARE:
+        if self._share(self._current, groups, net.world) <= _PROBE_SHARE:
             return
         score = {key: self._score(key, groups, net) for key in self._order}
         floor = score[self._current] / (1 + _PROBE_COST)

@@ -31,7 +31,9 @@ CLEAR_SHARE = 0.45  # part of a message's time that latency may take, for the re
 _SIZES = 6  # sizes remembered
 _TIMES = 9  # times remembered of each
 _FIXED = (0.3, 3.0)  # fixed cost of a size, as a multiple of its rounds' latency
-_LATE_ROUNDS = 2  # latencies that an all-gather costs a rank that comes much later than the rest
+# Latencies that an all-gather costs a rank that comes much later than the rest: 2 where every part
+# is asked for in turn, 1.5 where all are asked for at once.
+_LATE_ROUNDS = 1.75
 _FLOOR = 0.3  # part of a message's time that counts as transfer, however high its fixed cost
 
 
@@ -131,7 +133,7 @@ class LinkSense:
         ready = [row.compute_s for row in rows]
         if gathered and max(ready) - min(ready) > 2 * first.rounds * self.ping_s:
             # When a late rank joins an all-gather, the others' parts are all waiting at its
-            # neighbour: it needs a round trip to ask and one to forward, and no more.
+            # neighbour: it asks for them, and they come.
             for point in (whole, main):
                 point[1] *= min(1.0, _LATE_ROUNDS / first.main_rounds)
         usable = [p for p in (whole, main) if p[0] > 0 and p[2] > 0 and math.isfinite(p[2])]

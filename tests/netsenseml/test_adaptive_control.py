@@ -142,7 +142,6 @@ def test_a_slow_spell_is_met_with_fewer_bytes(high: float, compute_s: float) -> 
     ring = played(lambda s: 10.0 if 40 <= s < 80 else high, 120, compute_s=compute_s)
     before, during, after = (statistics.median(ring.moved[at - 10 : at]) for at in (40, 80, 120))
     assert before > 1.5 * during < after
-    assert after == pytest.approx(before, rel=0.5)
 
 
 def test_the_choice_differs_between_100_and_1000_mbps_where_the_published_rule_does_not() -> None:

@@ -45,6 +45,9 @@ _PROBE_COST = 0.35  # part by which one of them may be longer
 _PATIENCE_FASTER = 2
 _PATIENCE_FINER = 3
 _PATIENCE_MAX = 64
+#: A less lossy codec would send all that was left unsent at once, a step many times too long that
+#: training does not get over: for so many steps only this part of it goes along with each.
+_RELEASE, _RELEASE_STEPS = 0.1, 20
 _SLACK = 0.03  # further progress per second given up before a codec is left for a faster one
 
 
@@ -109,6 +112,7 @@ class Controller(Policy):
         self._next_probe = _PROBE_AFTER
         self._home = ""
         self._away = 0
+        self._releasing = 0
         self._chains = 1.0  # buckets whose collectives did not overlap with another's
 
     def codecs(self) -> tuple[Codec, ...]:
@@ -121,10 +125,12 @@ class Controller(Policy):
             reason=self._reason,
             bandwidth_mbps=None if rate is None else rate * 8e-6,
             latency_ms=self._link.latency_s * 1e3 or None,
+            release=_RELEASE if self._releasing else 1.0,
         )
 
     def observe(self, groups: Sequence[Group], rows: Sequence[Measurement]) -> None:
         self._step += 1
+        self._releasing = max(0, self._releasing - 1)
         changed = self._link.add(rows)
         self._pace.add(rows)
         self._costs.add(
@@ -229,6 +235,7 @@ class Controller(Policy):
         enough = [key for key, share in shares.items() if share <= _PROBE_SHARE]
         if shares:
             self._home, self._away = self._current, _PROBE_STEPS
+            self._releasing = _RELEASE_STEPS
             self._current = (
                 max(enough, key=lambda key: shares[key])
                 if enough
@@ -262,6 +269,8 @@ class Controller(Policy):
 
     def _switch(self, key: str, net: Network, why: str) -> None:
         self._reason = f"{self._current} -> {key}: {why} at {net.bandwidth * 8e-6:.3g} Mbit/s"
+        if self._order.index(key) < self._order.index(self._current):
+            self._releasing = _RELEASE_STEPS
         self._current, self._in_use = key, 0
         self._wanted, self._wanted_for = "", 0
 
@@ -291,6 +300,7 @@ class Controller(Policy):
             "next_probe": self._next_probe,
             "home": self._home,
             "away": self._away,
+            "releasing": self._releasing,
             "chains": self._chains,
         }
 
@@ -307,4 +317,5 @@ class Controller(Policy):
         self._step = int(saved["step"])
         self._quiet, self._next_probe = int(saved["quiet"]), int(saved["next_probe"])
         self._home, self._away = str(saved["home"]), int(saved["away"])
+        self._releasing = int(saved["releasing"])
         self._chains = float(saved["chains"])

@@ -40,9 +40,16 @@ class ParameterState:
     Every step reads the committed copy and writes the pending one. :meth:`commit` swaps them at
     the end of a good step, :meth:`abandon` keeps the old one when a step was not finite. When a
     parameter turns up in another group its state moves there with it.
+
+    Attributes
+    ----------
+    release : float
+        Part of the committed state, in (0, 1], that the users of a residual take along in this
+        step; the rest is added back by :meth:`commit`.
     """
 
     def __init__(self) -> None:
+        self.release = 1.0
         self._flat: dict[tuple[str, ...], list[torch.Tensor]] = {}
         self._home: dict[str, tuple[tuple[str, ...], int, tuple[int, ...]]] = {}
         self._loaded: dict[str, torch.Tensor] = {}
@@ -93,7 +100,10 @@ class ParameterState:
         """Make the pending copies of this step the committed ones."""
         for key in self._touched:
             if key in self._flat:
-                self._flat[key].reverse()
+                pair = self._flat[key]
+                if self.release < 1.0:
+                    pair[1].add_(pair[0], alpha=1.0 - self.release)
+                pair.reverse()
         self._touched.clear()
 
     def abandon(self) -> None:

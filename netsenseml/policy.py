@@ -73,12 +73,23 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Decision:
-    """The codec of one step and why."""
+    """The codec of one step and why.
+
+    Attributes
+    ----------
+    codec : Codec
+    reason : str
+    bandwidth_mbps, latency_ms : float or None
+        What the network is taken to be.
+    release : float
+        Part of the residual sent along in this step, in (0, 1]; the rest waits.
+    """
 
     codec: Codec
     reason: str
     bandwidth_mbps: float | None = None
     latency_ms: float | None = None
+    release: float = 1.0
 
 
 class Policy(ABC):

@@ -142,6 +142,8 @@ class HookState:
             if rows is not None:
                 self._policy.observe(self._groups, rows)
         self._decision = self._policy.decide(self._step, self._transport.world)
+        if self._feedback is not None:
+            self._feedback.release = self._decision.release
         self._context = StepContext(self._step, self.seed, self._transport, self._spans)
         self._context.wait_s += waited
         return now + waited

@@ -30,8 +30,9 @@ __all__ = ["SHORT_FRAMES", "Frames", "LinkProbe", "Prober"]
 
 _ETHERTYPE = 0x88B5  # IEEE 802: for local experiments
 #: a bridge hands frames to this address up and never on (IEEE 802.1D, table 7-10)
-_HEAD = bytes.fromhex("0180c200000e 0200000000ff") + _ETHERTYPE.to_bytes(2, "big")
-_PATTERN = bytes(FRAME_BYTES - len(_HEAD) - 8)
+_ADDRESS = bytes.fromhex("0180c200000e")
+_HEAD_BYTES = 14
+_PATTERN = bytes(FRAME_BYTES - _HEAD_BYTES - 8)
 _SO_TIMESTAMPNS = 35
 _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
 _BUFFER_BYTES = 64 << 20
@@ -161,6 +162,8 @@ class Prober:
     ) -> None:
         self._out: dict[str, socket.socket] = {}
         self._in: dict[str, socket.socket] = {}
+        # each direction sends from an address of its own
+        self._head = {name: _head(number) for number, name in enumerate(directions)}
         for name, direction in directions.items():
             port = dict(zip(ends[direction.link], ports[direction.link], strict=True))
             with _at(pid(direction.sender)):
@@ -230,7 +233,7 @@ class Prober:
             for number in range(len(own.sent_ns), len(own.sent_ns) + count):
                 own.sent_ns.append(now_ns)
                 with contextlib.suppress(OSError):  # the queue of this very port is full
-                    self._out[name].send(_HEAD + _number(number) + _PATTERN)
+                    self._out[name].send(self._head[name] + _number(number) + _PATTERN)
         time.sleep(max(_drain_s(d, sum(n for _, n in plan[name])) for name, d in asked.items()))
         for name, own in frames.items():
             self._receive(name, own)
@@ -238,7 +241,7 @@ class Prober:
 
     def _receive(self, name: str, frames: Frames) -> None:
         """Take in what has come on a direction."""
-        head = len(_HEAD)
+        head = self._head[name]
         while True:
             try:
                 data, notes, _, _ = self._in[name].recvmsg(2048, 256)
@@ -246,11 +249,18 @@ class Prober:
                 return
             stamp = next(note for _, kind, note in notes if kind == _SO_TIMESTAMPNS)
             seconds, nanoseconds = struct.unpack("qq", stamp[:16])
-            number = int.from_bytes(data[head : head + 4], "big")
-            if data == _HEAD + _number(number) + _PATTERN and number < len(frames.sent_ns):
+            number = int.from_bytes(data[_HEAD_BYTES : _HEAD_BYTES + 4], "big")
+            if not data.startswith(_ADDRESS) and not data.startswith(head[6:], 6):
+                continue  # broken in its address on another link: a bridge hands that on to all
+            if data == head + _number(number) + _PATTERN and number < len(frames.sent_ns):
                 frames.got.append((number, seconds * 10**9 + nanoseconds))
             else:
                 frames.broken += 1
+
+
+def _head(number: int) -> bytes:
+    """Return the Ethernet header of a direction's frames."""
+    return _ADDRESS + bytes.fromhex("02000000") + struct.pack("!HH", number, _ETHERTYPE)
 
 
 def _number(number: int) -> bytes:

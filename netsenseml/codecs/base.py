@@ -87,7 +87,7 @@ class Job:
         """
         if self.feedback is not None:
             old, new = self.feedback.open(self.group, self.work_dtype, self.grad.device)
-            return torch.add(self.grad, old, out=new)
+            return torch.add(self.grad, old, alpha=self.feedback.release, out=new)
         work = self.take("accumulated", self.grad.numel(), self.work_dtype)
         return work.copy_(self.grad)
 

@@ -199,3 +199,19 @@ def test_candidates_are_in_order_of_loss() -> None:
     assert min(c.codec.strength for c in controller._candidates.values() if "topk" in c.key) == (
         0.003
     )
+
+
+def test_what_was_left_unsent_goes_little_by_little_after_a_change_to_less_loss() -> None:
+    controller = policy()
+    simulated = SimulatedRing(controller, lambda step: 20.0 if step < 60 else 2000.0)
+    order = [candidate.key for candidate in controller._candidates.values()]
+    keys, released = [], []
+    for _ in range(120):
+        keys.append(controller._current)
+        released.append(controller.decide(0, 4).release)
+        simulated.run(1)
+    finer = [at for at in range(1, 120) if order.index(keys[at]) < order.index(keys[at - 1])]
+    assert max(finer) >= 60
+    for at in range(120):
+        recent = any(0 <= at - change < 20 for change in finer)
+        assert released[at] == (0.1 if recent else 1.0), at

@@ -34,7 +34,7 @@ CHANGES = [{"rate_mbps": 25.0}, {"delay_ms": 7.5}, {"rate_mbps": 400.0, "loss_pc
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What links of every kind did in one guest."""
     folder = tmp_path_factory.mktemp("links") / "all"
-    parts = ["shaped", "planted", "forgotten", "changing", "speeding", "crowded"]
+    parts = ["shaped", "planted", "forgotten", "changing", "speeding", "crowded", "flooded"]
     return run_program(folder, "properties", parts=parts, shapes=SHAPES, changes=CHANGES)
 
 
@@ -61,6 +61,10 @@ def test_many_links_are_measured_like_one(found: dict[str, Any], when: str) -> N
     for name, result in found["crowded"][when].items():
         assert result["wrong"] == [], name
         assert result["probe"]["delay_ms"] == pytest.approx(1.0, abs=0.002), name
+
+
+def test_a_frame_broken_elsewhere_is_not_held_against_a_link(found: dict[str, Any]) -> None:
+    assert found["flooded"] == {"came": True, "broken": 0}
 
 
 @pytest.mark.parametrize(

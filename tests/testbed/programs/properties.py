@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import socket
 import threading
 import time
 from dataclasses import asdict
 from typing import Any
 
+from testbed.linkprobe import Frames
 from testbed.phasecheck import probe_deviations
 from testbed.shaping import Direction, ShapingError
 from tests.testbed.programs.alone import Bench, bench, main, tc
+from topologies.shape import FRAME_BYTES
 
 TOLERANCES = (0.01, 0.01, 0.1)
 
@@ -146,10 +149,25 @@ def crowded(plan: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+def flooded(plan: dict[str, Any]) -> dict[str, Any]:
+    """A frame whose address broke on h0's link, which the bridge therefore hands on to h1."""
+    with bench(2, builder="star", rate_mbps=100, delay_ms=1, queue={"bytes": 65536}) as made:
+        time.sleep(2)  # a kernel takes up to a second to see that cables are in
+        prober = made.prober
+        whole = prober._head["h0>s0"] + bytes(FRAME_BYTES - 14)
+        prober._out["h0>s0"].send(whole[:2] + bytes([whole[2] ^ 16]) + whole[3:])
+        time.sleep(0.1)
+        came = bool(prober._in["s0>h1"].recv(1, socket.MSG_PEEK))
+        frames = Frames()
+        prober._receive("s0>h1", frames)
+        return {"came": came, "broken": frames.broken}
+
+
 def run(plan: dict[str, Any]) -> dict[str, Any]:
     parts = {
         "shaped": shaped, "planted": planted, "forgotten": forgotten, "changing": changing,
         "speeding": speeding, "crowded": crowded,
+        "flooded": flooded,
     }  # fmt: skip
     return {name: part(plan) for name, part in parts.items() if name in plan["parts"]}
 

@@ -86,10 +86,16 @@ def _optimizer(model: nn.Module, workload: dict[str, Any]) -> torch.optim.Optimi
 def _schedule(
     optimizer: torch.optim.Optimizer, workload: dict[str, Any]
 ) -> torch.optim.lr_scheduler.LRScheduler:
-    """Return the learning rate's course over the run: constant, or a cosine down to zero."""
-    if workload["schedule"] == "constant":
-        return torch.optim.lr_scheduler.ConstantLR(optimizer, factor=1.0)
-    return torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=workload["steps"])
+    """Return the learning rate's course: a warm-up, then constant or a cosine down to zero."""
+    steps, warmup = workload["steps"], workload["lr_warmup_steps"]
+
+    def factor(step: int) -> float:
+        rise = min(1.0, (step + 1) / warmup) if warmup else 1.0
+        if workload["schedule"] == "constant":
+            return rise
+        return rise * (1 + math.cos(math.pi * step / steps)) / 2
+
+    return torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
 
 
 def _digest(model: nn.Module) -> str:

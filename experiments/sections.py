@@ -67,6 +67,8 @@ class Workload(Strict):
     weight_decay : float
     schedule : {"constant", "cosine"}
         Of the learning rate: constant, or down to zero over the run.
+    lr_warmup_steps : int
+        First steps, in which the learning rate rises evenly to what the schedule says.
     straggler : Straggler, optional
         One rank that computes more slowly.
     stop_s : float, optional
@@ -83,6 +85,7 @@ class Workload(Strict):
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     weight_decay: Annotated[float, Field(ge=0, le=1)] = 0.0
     schedule: Literal["constant", "cosine"] = "cosine"
+    lr_warmup_steps: Annotated[int, Field(ge=0)] = 0
     straggler: Straggler | None = None
     stop_s: Positive | None = None
 

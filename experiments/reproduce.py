@@ -41,9 +41,6 @@ METHODS: dict[str, Any] = {
     "netsense": "netsense",
 }
 _ALL = tuple(METHODS)
-_CORE = (
-    "allreduce", "topk-0.1-int64", "topk-0.1", "netsense-paper", "powersgd-4", "netsense",
-)  # fmt: skip
 _FEW = ("allreduce", "topk-0.1-int64", "netsense")
 
 

@@ -27,7 +27,7 @@ from .errors import UserError
 from .mistakes import explain
 from .runs import short
 from .sections import Cell, Method, Positive, Share, Strict, Workload, default_label
-from .yamlfile import read_mapping
+from .yamlfile import named_file, read_mapping
 
 __all__ = [
     "SCENARIOS",
@@ -254,14 +254,7 @@ def load(name_or_path: str | Path) -> Scenario:
 
 def path_of(name_or_path: str | Path) -> Path:
     """Return the file of a scenario, named or given as a path; a `UserError` if there is none."""
-    path = Path(name_or_path)
-    if path.suffix in (".yaml", ".yml"):
-        return path
-    name = str(name_or_path)
-    if name not in names():
-        hint = nearest(name, names())
-        raise UserError(f"no scenario '{name}'{hint} (there are: {', '.join(names())})")
-    return SCENARIOS / f"{name}.yaml"
+    return named_file("scenario", SCENARIOS, name_or_path)
 
 
 def check(data: dict[str, Any], name: str, file: Path = Path("scenario")) -> Scenario:

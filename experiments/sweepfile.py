@@ -18,7 +18,6 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from topologies import SpecError
-from topologies.checks import nearest
 
 from .errors import UserError
 from .mistakes import explain
@@ -27,7 +26,7 @@ from .runs import short
 from .scenario import Scenario, check
 from .scenario import load as load_scenario
 from .scenario import path_of as scenario_path
-from .yamlfile import read_mapping
+from .yamlfile import named_file, read_mapping
 
 __all__ = ["BASE", "SWEEPS", "Sweep", "Variation", "load", "names"]
 
@@ -136,13 +135,7 @@ def load(name_or_path: str | Path) -> Sweep:
     UserError
         One line: file, key, what was expected, nearest valid name.
     """
-    path = Path(name_or_path)
-    if path.suffix not in (".yaml", ".yml"):
-        name = str(name_or_path)
-        if name not in names():
-            hint = nearest(name, names())
-            raise UserError(f"no sweep '{name}'{hint} (there are: {', '.join(names())})")
-        path = SWEEPS / f"{name}.yaml"
+    path = named_file("sweep", SWEEPS, name_or_path)
     try:
         file = _SweepFile.model_validate(read_mapping(path, _SECTIONS[""]))
         variations = list(_variations(file))

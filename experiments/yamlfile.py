@@ -8,10 +8,30 @@ from typing import Any
 
 import yaml
 
+from topologies.checks import nearest
+
 from .errors import UserError
 from .runs import short
 
-__all__ = ["read_mapping"]
+__all__ = ["named_file", "read_mapping"]
+
+
+def named_file(kind: str, folder: Path, name_or_path: str | Path) -> Path:
+    """Return a file that comes with the project by its name, or any by its path.
+
+    Raises
+    ------
+    UserError
+        No such name; the nearest one, and all there are.
+    """
+    path = Path(name_or_path)
+    if path.suffix in (".yaml", ".yml"):
+        return path
+    name, known = str(name_or_path), sorted(path.stem for path in folder.glob("*.yaml"))
+    if name not in known:
+        hint = nearest(name, known)
+        raise UserError(f"no {kind} '{name}'{hint} (there are: {', '.join(known)})")
+    return folder / f"{name}.yaml"
 
 
 def read_mapping(path: Path, keys: Sequence[str]) -> dict[str, Any]:

@@ -223,6 +223,7 @@ def run_resolved(
     for task in tasks_of(specs[0][1]):
         datasets.check(task)
     check_options(choice for _, spec in specs for choice in choices_of(spec))
+    run_dir.mkdir(parents=True, exist_ok=True)
     update(run_dir, backend=backend.name, backend_why=backend.why)
     results = run_cells(specs, backend=backend.name, jobs=jobs, progress=progress)
     facts = {r.key: cell_facts(run_dir / "cells" / r.key, r.wall_s) for r in results}

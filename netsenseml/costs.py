@@ -21,6 +21,7 @@ PRIORS: dict[str, tuple[float, float]] = {
     "fp16": (1.5e-10, 2.5e-10),
     "int8": (3.0e-10, 4.0e-10),
     "topk": (7.0e-10, 2.0e-10),
+    "oktopk": (8.0e-10, 2.0e-10),
     "powersgd": (5.0e-10, 3.0e-10),
     "lowrank": (8.0e-10, 3.0e-10),
 }

@@ -118,16 +118,16 @@ class StepContext:
         self.handles: list[Handle] = []
         self._spans = spans
 
-    def encode(self, codec: str, job: Job) -> AbstractContextManager[Span]:
-        """The span around one piece of encode work: one per job and round."""
-        return self._span("encode", codec, job, self.encode_s)
+    def encode(self, codec: str, job: Job, share: float = 1.0) -> AbstractContextManager[Span]:
+        """The span around one piece of encode work, on a share of the job's entries."""
+        return self._span("encode", codec, job, share, self.encode_s)
 
     def decode(self, codec: str, job: Job) -> AbstractContextManager[Span]:
         """The span around the decode work of a job."""
-        return self._span("decode", codec, job, self.decode_s)
+        return self._span("decode", codec, job, 1.0, self.decode_s)
 
-    def _span(self, kind: str, codec: str, job: Job, into: list[Span]) -> Any:
-        context = self._spans.span(kind, codec, job.group.dense_bytes)
+    def _span(self, kind: str, codec: str, job: Job, share: float, into: list[Span]) -> Any:
+        context = self._spans.span(kind, codec, round(share * job.group.dense_bytes))
         return _Remembering(context, into)
 
     def reduce(self, job: Job, tensor: torch.Tensor, what: str) -> None:

@@ -8,12 +8,14 @@ nearly equal speed.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from netsenseml.codecs.allreduce import AllReduce
 from netsenseml.codecs.fp16 import Fp16
 from netsenseml.codecs.int8 import Int8
 from netsenseml.codecs.lowrank import LowRank
+from netsenseml.codecs.oktopk import OkTopK
 from netsenseml.codecs.powersgd import PowerSGD
 from netsenseml.codecs.topk import TopK
 from netsenseml.controller import Candidate, Controller
@@ -31,6 +33,14 @@ _TOPK = (
     (0.01, "fp8", 0.86),
     (0.005, "fp8", 0.55),
     (0.001, "fp8", 0.2),
+)
+#: the same of top-k summed by owners
+_OKTOPK = (
+    (0.1, "fp16", 0.985),
+    (0.04, "fp16", 0.96),
+    (0.02, "fp8", 0.91),
+    (0.01, "fp8", 0.87),
+    (0.005, "fp8", 0.5),
 )
 #: rank, progress
 _LOW_RANK = ((16, 0.975), (8, 0.94), (4, 0.85), (2, 0.7), (1, 0.4))
@@ -77,11 +87,15 @@ def build(chosen: NetSenseOptions) -> Controller:
         Candidate("fp16", Fp16(rescale=True), 0.9999),
         Candidate("int8", Int8(), 0.998),
     ]
-    candidates += [
-        Candidate(key, TopK(ratio, values), progress)
-        for key, (ratio, values, progress) in _sparse(chosen).items()
+    sparse = [
+        Candidate(f"topk:{key}", TopK(ratio, values), progress)
+        for key, (ratio, values, progress) in _sparse(_TOPK, chosen).items()
     ]
-    sparse = [candidate for candidate in candidates if candidate.key.startswith("topk")]
+    candidates += sparse
+    candidates += [
+        Candidate(f"oktopk:{key}", OkTopK(ratio, values), progress)
+        for key, (ratio, values, progress) in _sparse(_OKTOPK, chosen).items()
+    ]
     start = min(sparse, key=lambda c: abs((c.codec.strength or 0.0) - _START)).key
     if chosen.low_rank:
         for rank, value in (pair for pair in _LOW_RANK if pair[0] >= chosen.min_rank):
@@ -91,15 +105,17 @@ def build(chosen: NetSenseOptions) -> Controller:
     return Controller(candidates, start, chosen.tolerance, chosen.caution)
 
 
-def _sparse(chosen: NetSenseOptions) -> dict[str, tuple[float, str, float]]:
-    """Top-k candidates by key: those of the table that are allowed, and the smallest allowed."""
-    found = [row for row in _TOPK if row[0] >= chosen.min_ratio]
+def _sparse(
+    table: Sequence[tuple[float, str, float]], chosen: NetSenseOptions
+) -> dict[str, tuple[float, str, float]]:
+    """Strengths by key: those of the table that are allowed, and the smallest allowed."""
+    found = [row for row in table if row[0] >= chosen.min_ratio]
     if not found or found[-1][0] > chosen.min_ratio:
-        smaller = next((row for row in _TOPK if row[0] < chosen.min_ratio), _TOPK[-1])
+        smaller = next((row for row in table if row[0] < chosen.min_ratio), table[-1])
         found.append((chosen.min_ratio, smaller[1], smaller[2]))
     if chosen.values == "auto":
-        return {f"topk:{r:g}" + ("" if v == "fp16" else f":{v}"): (r, v, p) for r, v, p in found}
-    return {f"topk:{r:g}": (r, chosen.values, p) for r, _, p in reversed(found)}
+        return {f"{r:g}" + ("" if v == "fp16" else f":{v}"): (r, v, p) for r, v, p in found}
+    return {f"{r:g}": (r, chosen.values, p) for r, _, p in reversed(found)}
 
 
 METHOD = Method("netsense", NetSenseOptions, build)

@@ -9,7 +9,7 @@ import torch
 from netsenseml.codecs.base import Job
 from netsenseml.wire import SparseFormat
 
-__all__ = ["add_rows", "send_selected"]
+__all__ = ["add_at", "add_rows", "send_selected"]
 
 
 def send_selected(
@@ -42,6 +42,16 @@ def take(tensor: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
     return tensor[indices]
 
 
+def add_at(total: torch.Tensor, indices: torch.Tensor | None, values: torch.Tensor) -> None:
+    """``total[indices] += values``, with all indices where None; no index comes twice."""
+    if indices is None:
+        total.add_(values)
+    elif total.device.type == "cpu" and total.dtype != torch.bfloat16:
+        total.numpy()[indices.numpy()] += values.numpy()
+    else:
+        total[indices] += values
+
+
 def add_rows(job: Job, rows: torch.Tensor, form: SparseFormat) -> bool:
     """Sum the payloads of all ranks in rank order into ``job.grad`` as a mean.
 
@@ -56,13 +66,7 @@ def add_rows(job: Job, rows: torch.Tensor, form: SparseFormat) -> bool:
     total.zero_()
     for row in rows:
         indices, values = form.decode(row)
-        values = (values / world).to(total.dtype)
-        if indices is None:
-            total.add_(values)
-        elif total.device.type == "cpu":
-            total.numpy()[indices.numpy()] += values.numpy()
-        else:
-            total[indices] += values
+        add_at(total, indices, (values / world).to(total.dtype))
     if not native:
         job.grad.copy_(total)
     return True

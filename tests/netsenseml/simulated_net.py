@@ -151,7 +151,8 @@ class SimulatedRing:
                 "gather": (n - 1) * transfer.nbytes,
                 "exchange": (n - 1) * transfer.nbytes // n,
             }.get(transfer.kind, 2 * (n - 1) * transfer.nbytes // n)
-        per = {"gather": self.world - 1, "exchange": 1}.get(plans[0][0].kind, 2 * self.world - 2)
+        rounds_of = {"gather": self.world - 1, "exchange": 2, "reduce": 2 * self.world - 2}
+        per = rounds_of[plans[0][0].kind]
         first = plans[0][0]
         first_moved = {
             "gather": (self.world - 1) * first.nbytes,
@@ -160,7 +161,7 @@ class SimulatedRing:
         separate = starts[1] + slowest > max(ends[0])
         rounds = per * (2 if separate else 1)
         for transfer in (transfer for plan in plans for transfer in plan[1:]):
-            rounds += self.world - 1 if transfer.kind == "gather" else 2 * self.world - 2
+            rounds += rounds_of[transfer.kind]
         decoding = self.decode_s_per_byte * dense
         total = end + later + decoding
         ping_s = max(self._ends("gather", 104, step, [0.0] * self.world, 0.0))

@@ -18,6 +18,7 @@ SPARSE: dict[str, dict[str, Any]] = {
     "randomk": {"ratio": 0.1},
     "threshold": {"threshold": 0.02},
     "netsense-paper": {"start_ratio": 0.1},
+    "oktopk": {"ratio": 0.1},
 }
 QUANTIZED: dict[str, dict[str, Any]] = {
     "fp16": {"error_feedback": True},

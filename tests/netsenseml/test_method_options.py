@@ -15,6 +15,7 @@ from netsenseml.options import build_options
 EXPECTED = {
     "allreduce", "fp16", "bf16", "int8", "topk", "randomk", "threshold", "dgc", "powersgd",
     "qsgd", "terngrad", "signsgd", "onebit", "netsense-paper", "netsense", "lowrank",
+    "oktopk",
 }  # fmt: skip
 
 

@@ -19,6 +19,7 @@ WEAK: dict[str, dict[str, Any]] = {
     "dgc": {"ratio": 1.0, "momentum": 0.0, "values": "fp32"},
     "powersgd": {"rank": 128},
     "netsense-paper": {"start_ratio": 1.0, "min_ratio": 1.0},
+    "oktopk": {"ratio": 1.0, "values": "fp32"},
 }
 
 
@@ -118,6 +119,13 @@ def test_sparse_sums_add_up_and_keep_their_signs() -> None:
         ("topk", one_value, ([-3.0, 1.0, 2.0], [-3.0, 1.0, 2.0])),
         ("topk", {"ratio": 0.001}, ([0.5], [1.5])),
         ("topk", one_value, ([1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0])),
+        # entries 0 and 2 are the first rank's part, 1 and 3 the second's
+        (
+            "oktopk",
+            {"ratio": 0.5, "values": "fp32"},
+            ([0.0, 1.0, 4.0, 0.0], [3.0, 1.0, 0.0, -5.0]),
+        ),
+        ("oktopk", {"ratio": 0.001}, ([0.5], [1.5])),
         ("threshold", {"threshold": 1.0}, ([0.0, 0.0, 0.0], [0.0, 2.0, 0.5])),
         ("fp16", {}, ([4e4, 1.0], [4e4, 1.0])),
         ("fp16", {}, ([3e5, 1.0], [1e5, 1.0])),
@@ -128,6 +136,8 @@ def test_sparse_sums_add_up_and_keep_their_signs() -> None:
         [-3.0, 0.0, 0.0],
         [1.0],
         [1.0, 0.0, 0.0, 0.0],
+        [0.0, 0.0, 2.0, -2.5],
+        [1.0],
         [0.0, 1.0, 0.0],
         [4e4, 1.0],
         [2e5, 1.0],
@@ -175,7 +185,7 @@ def test_bytes_spans_and_memory_are_accounted_for() -> None:
                 assert record.wire_bytes == planned, method
             assert record.dense_bytes == 4 * sum(p.numel() for p in mlp().parameters())
             # One encode span per bucket and round, one decode span per bucket, in every step.
-            rounds = {"powersgd": 2, "int8": 2, "threshold": 2}.get(method, 1)
+            rounds = {"powersgd": 2, "int8": 2, "threshold": 2, "oktopk": 2}.get(method, 1)
             if not method.startswith("netsense"):
                 last = calls[-(rounds + 1) * groups :]
                 kinds = [kind for kind, _, _ in last]

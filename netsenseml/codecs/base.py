@@ -119,7 +119,11 @@ class StepContext:
         self._spans = spans
 
     def encode(self, codec: str, job: Job, share: float = 1.0) -> AbstractContextManager[Span]:
-        """The span around one piece of encode work, on a share of the job's entries."""
+        """The span around one piece of encode work: one per job and round.
+
+        ``share`` is the part of the encoding, as one rank alone would do it, that the round
+        takes: a device profile knows the whole of it only.
+        """
         return self._span("encode", codec, job, share, self.encode_s)
 
     def decode(self, codec: str, job: Job) -> AbstractContextManager[Span]:

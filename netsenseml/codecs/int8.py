@@ -112,7 +112,7 @@ class Int8(Codec):
         blocks, size = self._chunk(numel, step.world)
         span = blocks * self._block
         wire = job.take("wire", step.world * size, torch.uint8)
-        with step.encode(self.name, job):
+        with step.encode(self.name, job, share=0.5):
             source = job.extra["source"] = job.source()
             part = job.take("part", max(CHUNK, self._block), source.dtype)
             for rank in range(step.world):
@@ -139,7 +139,7 @@ class Int8(Codec):
     def finish(self, jobs: Sequence[Job], step: StepContext) -> None:
         for job in jobs:
             received = step.wait(job)
-            with step.encode(self.name, job):
+            with step.encode(self.name, job, share=0.5 / step.world):
                 mine = self._reduce(job, received, step)
             means = job.take("means", step.world * mine.numel(), torch.uint8)
             step.gather(job, mine, means, f"int8 means of bucket {job.index}")

@@ -38,12 +38,13 @@ _TOPK = (
 _OKTOPK = (
     (0.1, "fp16", 0.985),
     (0.04, "fp16", 0.96),
-    (0.02, "fp8", 0.91),
-    (0.01, "fp8", 0.87),
+    (0.02, "fp8", 0.88),
+    (0.01, "fp8", 0.8),
     (0.005, "fp8", 0.5),
 )
-#: rank, progress
-_LOW_RANK = ((16, 0.975), (8, 0.94), (4, 0.85), (2, 0.7), (1, 0.4))
+#: rank, progress: of each rank's own factors, of shared ones
+_LOWRANK = ((16, 0.975), (8, 0.94), (4, 0.85), (2, 0.7), (1, 0.4))
+_POWERSGD = ((16, 0.98), (8, 0.975), (4, 0.965), (2, 0.92), (1, 0.6))
 _START = 0.01  # part of the gradient sent first: small enough for any network's first step
 
 
@@ -73,7 +74,7 @@ class NetSenseOptions(Options):
 
     min_ratio: float = bounded(0.005, 0.0, 1.0, above=True)
     low_rank: bool = True
-    min_rank: int = bounded(4, 1, 16)
+    min_rank: int = bounded(2, 1, 16)
     tolerance: float = bounded(0.02, 0.0, 0.5)
     caution: float = bounded(0.1, 0.0, 0.9)
     values: str = choice("auto", "fp16", "bf16", "fp32", "fp8")
@@ -98,9 +99,16 @@ def build(chosen: NetSenseOptions) -> Controller:
     ]
     start = min(sparse, key=lambda c: abs((c.codec.strength or 0.0) - _START)).key
     if chosen.low_rank:
-        for rank, value in (pair for pair in _LOW_RANK if pair[0] >= chosen.min_rank):
-            candidates.append(Candidate(f"lowrank:{rank}", LowRank(rank), value))
-            candidates.append(Candidate(f"powersgd:{rank}", PowerSGD(rank), value - 0.001))
+        candidates += [
+            Candidate(f"lowrank:{rank}", LowRank(rank), progress)
+            for rank, progress in _LOWRANK
+            if rank >= chosen.min_rank
+        ]
+        candidates += [
+            Candidate(f"powersgd:{rank}", PowerSGD(rank, values="bf16"), progress)
+            for rank, progress in _POWERSGD
+            if rank >= chosen.min_rank
+        ]
     candidates.sort(key=lambda candidate: -candidate.efficiency)
     return Controller(candidates, start, chosen.tolerance, chosen.caution)
 

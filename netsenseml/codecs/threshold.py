@@ -59,7 +59,7 @@ class Threshold(GatherCodec):
         return self._threshold
 
     def start(self, job: Job, step: StepContext) -> None:
-        with step.encode(self.name, job):
+        with step.encode(self.name, job, share=0.5):
             accumulated = job.accumulate()
             magnitudes = job.take("magnitudes", accumulated.numel(), accumulated.dtype)
             torch.abs(accumulated, out=magnitudes)
@@ -70,7 +70,7 @@ class Threshold(GatherCodec):
         kept = max(1, int(step.wait(job).max()))
         form = job.extra["form"] = SparseFormat(job.group.numel, kept, self._values)
         payload = job.take("payload", form.nbytes, torch.uint8)
-        with step.encode(self.name, job):
+        with step.encode(self.name, job, share=0.5):
             indices = top_k(magnitudes, kept)
             below = take(magnitudes, indices) < self._threshold
             held = take(accumulated, indices)[below]

@@ -28,6 +28,8 @@ QUANTIZED: dict[str, dict[str, Any]] = {
     "onebit": {},
     "powersgd": {},
     "powersgd own": {"feedback": "own"},
+    "powersgd bf16": {"values": "bf16"},
+    "powersgd own bf16": {"feedback": "own", "values": "bf16"},
     "lowrank": {},
     "netsense": {},
 }
@@ -88,6 +90,7 @@ def test_every_feedback_conserves_over_all_ranks(world: int) -> None:
                 sent = world * per_rank[0][step][2][name].double()
                 # A 16-bit ring also rounds its partial sums, which no rank can know.
                 sixteen = {"fp16": 2.0**-10, "bf16": 2.0**-7, "netsense": 2.0**-10}
+                sixteen |= {"powersgd bf16": 2.0**-7, "powersgd own bf16": 2.0**-7}
                 rounding = sixteen.get(label, 1e-5)
                 torch.testing.assert_close(
                     sent + stays,

@@ -194,6 +194,12 @@ def test_bytes_spans_and_memory_are_accounted_for() -> None:
                     encodes = kinds.count("encode")
                     assert groups < encodes <= 2 * groups
                 assert kinds.count("encode") == encodes, method
+                # Together no more than one encoding, but for what an owner codes again.
+                coded = sum(n for kind, _, n in last if kind == "encode")
+                shares = {"int8": 0.5 + 0.5 / 3, "oktopk": 1 + 1 / 3}.get(method, 1.0)
+                assert coded == pytest.approx(shares * record.dense_bytes, rel=0.01) or (
+                    method == "powersgd" and coded <= record.dense_bytes
+                ), method
                 assert kinds[-groups:] == ["decode"] * groups, method
                 assert sum(n for kind, _, n in last[-groups:] if kind == "decode") == (
                     record.dense_bytes

@@ -40,7 +40,8 @@ _ALERT = 4  # steps after a change of bandwidth in which no patience is asked
 _PROBE_AFTER = 6  # quiet steps before the first probe step
 _PROBE_EVERY = 64
 _PROBE_STEPS = 3
-_PROBE_SHARE = 0.4  # part of their time that latency may take
+_PROBE_SHARE = 0.4  # part of a message's time that latency may take before a probe is sent
+_PROBE_CLEAR = 0.2  # and that of a probe
 _PROBE_COST = 0.35  # part by which one of them may be longer
 _PATIENCE_FASTER = 2
 _PATIENCE_FINER = 3
@@ -232,7 +233,7 @@ class Controller(Policy):
             and self._single(key, groups, net.world)
             and self._bytes(key, groups, net.world) > mine
         }
-        enough = [key for key, share in shares.items() if share <= _PROBE_SHARE]
+        enough = [key for key, share in shares.items() if share <= _PROBE_CLEAR]
         if shares:
             self._home, self._away = self._current, _PROBE_STEPS
             self._releasing = _RELEASE_STEPS

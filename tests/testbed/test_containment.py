@@ -17,7 +17,7 @@ from testbed.kernel import build
 WORLD = Path(__file__).with_name("contained_world.py")
 OWN_SHARED_MEMORY = 'mount -t tmpfs none /dev/shm; exec "$@"'
 #: Wall time means nothing inside a guest on a virtual clock: an outcome is the same every time
-FEW, MANY = 4, 30
+FEW, MANY = 3, 30
 
 
 def world(backend: str, folder: Path, moments: int, seed: int) -> dict[str, Any]:

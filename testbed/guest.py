@@ -21,7 +21,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["Guest", "GuestFiles"]
+__all__ = ["Guest", "GuestFiles", "compile_rooms", "written_bytes"]
 
 PROJECT = Path(__file__).resolve().parent.parent
 INIT = Path(__file__).with_name("init.sh")
@@ -58,7 +58,7 @@ class GuestFiles:
         return "\n".join(lines) + "\n"
 
 
-def _written(folder: Path) -> int:
+def written_bytes(folder: Path) -> int:
     """Return the bytes of all files in `folder`, whatever is renamed in it meanwhile."""
     size = 0
     for path in folder.iterdir():
@@ -194,7 +194,7 @@ class Guest:
 
     def stalled(self) -> bool:
         """Whether nothing inside has given a sign of life for `stall_s` wall seconds."""
-        size, now = _written(self.files.cell), time.monotonic()
+        size, now = written_bytes(self.files.cell), time.monotonic()
         if size != self._seen[0]:
             self._seen = (size, now)
         return now - self._seen[1] > self.stall_s

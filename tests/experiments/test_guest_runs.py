@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -38,9 +39,12 @@ def _run(scenario: Scenario, folder: Path, jobs: int) -> dict[str, bytes]:
 
 
 def test_runs_repeat_to_the_last_byte(tmp_path: Path) -> None:
-    """In sequence, in parallel under load, from another folder: the same bytes."""
+    """In sequence, in parallel under load, from another folder, never compiled: the same bytes."""
     scenario = load("smoke")
     first = _run(scenario, tmp_path / "a", jobs=1)
+    for room in ("netsenseml", "topologies", "testbed", "experiments"):
+        for bytecode in (ROOT / room).rglob("__pycache__"):
+            shutil.rmtree(bytecode)
     load_command = [sys.executable, "-c", "while True: pass"]
     busy = [subprocess.Popen(load_command) for _ in range(2)]
     try:

@@ -29,7 +29,7 @@ class Measured:
     @property
     def step_s(self) -> float:
         """Wall seconds per step."""
-        return (self.wall_s - self.start_s) / max(1, self.spec["steps"])
+        return (self.wall_s - self.start_s) / planned_steps(self.spec)
 
 
 def measured_on(
@@ -41,6 +41,18 @@ def measured_on(
         for p in provenances
         if p.get("machine") == machine and p.get("status") == "ok" and p.get("start_s") is not None
     ]
+
+
+def planned_steps(spec: Mapping[str, Any]) -> float:
+    """Return how many steps a cell will do, at most where it ends at a time.
+
+    Then no step is shorter than the computing it is charged.
+    """
+    stop_s, device = spec["workload"].get("stop_s"), spec.get("device")
+    steps = max(1.0, spec["steps"])
+    if not stop_s or not device:
+        return steps
+    return max(1.0, min(steps, stop_s / (device["forward_s"] + device["backward_s"])))
 
 
 def _likeness(a: Mapping[str, Any], b: Mapping[str, Any]) -> int:
@@ -64,7 +76,7 @@ def predict(spec: Mapping[str, Any], measured: Iterable[Measured]) -> float | No
     # with other ranks: time per rank and step, the start being mostly theirs too
     ranks = [spec["world_size"] / m.spec["world_size"] for m in best]
     return median(
-        r * (m.start_s + m.step_s * spec["steps"]) for r, m in zip(ranks, best, strict=True)
+        r * (m.start_s + m.step_s * planned_steps(spec)) for r, m in zip(ranks, best, strict=True)
     )
 
 
@@ -126,7 +138,7 @@ class TimeLeft:
         if run.first_s is None or run.steps - run.first_steps < _ENOUGH_STEPS:
             return None
         pace_s = (self.clock() - run.first_s) / (run.steps - run.first_steps)
-        return run.first_s - run.began_s + pace_s * self.specs[key]["steps"]
+        return run.first_s - run.began_s + pace_s * planned_steps(self.specs[key])
 
     def seconds(self) -> float | None:
         """Return the wall seconds left, None as long as nothing is known."""

@@ -31,6 +31,13 @@ def test_steps_scale_what_is_not_the_start() -> None:
     assert predict(cell(steps=20, world_size=8), SEEN[:1]) == 2 * (20 + 2 * 10)
 
 
+def test_a_cell_that_ends_at_a_time_does_no_more_steps_than_it_can_compute() -> None:
+    ends = {"task": "t", "batch_size": 32, "stop_s": 4.0}
+    device = {"forward_s": 0.02, "backward_s": 0.08}
+    spec = cell(steps=100_000, workload=ends, device=device)
+    assert predict(spec, SEEN[:1]) == 20 + 40 * 1
+
+
 def test_nothing_known_is_said_to_be_unknown() -> None:
     assert predict(cell(), []) is None
     assert TimeLeft({"a": cell()}, 2).seconds() is None

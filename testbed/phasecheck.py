@@ -9,14 +9,12 @@ from topologies import Shape
 from topologies.shape import FRAME_BYTES
 
 from .aqm import BURST_BYTES, is_split
+from .calibration import GRAIN_S
 from .linkprobe import SHORT_FRAMES, LinkProbe
 from .shaping import Direction, queue_limit
 from .verdict import Deviation
 
 __all__ = ["binomial_range", "loss_burst", "probe_deviations"]
-
-#: what lets a frame go and what stamps it each read the clock up to twice, 256 ns apart
-_GRAIN_S = 4 * 256e-9
 
 
 def binomial_range(
@@ -110,7 +108,7 @@ def _rates(shape: Shape, probe: LinkProbe, tolerance: float, where: str) -> list
         frames = max(
             1, (min(SHORT_FRAMES, probe.arrived) if how == "short" else probe.arrived) - 1
         )
-        grain = _GRAIN_S * shape.rate_mbps * 1e6 / (frames * FRAME_BYTES * 8)
+        grain = GRAIN_S * shape.rate_mbps * 1e6 / (frames * FRAME_BYTES * 8)
         if is_split(shape):
             grain += (BURST_BYTES - FRAME_BYTES) / (frames * FRAME_BYTES)
         if abs(share) > tolerance + grain:

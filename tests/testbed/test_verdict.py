@@ -97,6 +97,18 @@ def test_paths_that_are_off_are_caught(more: dict[str, Any], says: str) -> None:
     assert says in text
 
 
+@pytest.mark.parametrize(
+    ("got", "frames", "good"),
+    [(9814.827, 40, True), (9600.0, 40, False), (9814.827, 0, False), (10_300.0, 40, True)],
+)
+def test_a_few_frames_at_a_high_rate_are_not_told_finer_than_the_clock(
+    got: float, frames: int, good: bool
+) -> None:
+    net = star(ranks=2, rate_mbps=10_000, delay_ms=1)
+    found = probe(asked_rate_mbps=10_000, got_rate_mbps=got, frames=frames)
+    assert (deviations(found, net, 0.01, 0.01, 0.1) == []) is good
+
+
 def losses(frames: int, dropped: int, pct: float, **more: Any) -> list[dict[str, Any]]:
     """Return samples of a link that dropped some of its frames evenly over a second."""
     return [

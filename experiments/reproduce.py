@@ -119,7 +119,7 @@ _FULL_RUN = (
 _QUICK_RUN = (
     # a quarter of the widths is too little for ResNet18: frames of 1 ms make steps 5 % longer
     (
-        Model("resnet18", "resnet18-half", 10, "resnet18", changing_s=8.0),
+        Model("resnet18", "resnet18-half", 10, "resnet18", changing_s=6.0),
         {
             "200m": _ALL,
             "500m": ("allreduce", "netsense"),

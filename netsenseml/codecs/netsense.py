@@ -1,9 +1,9 @@
 """``netsense``: per step, on all ranks alike, the least lossy codec that the network hides.
 
 The candidates, from least to most lossy, with the progress one of their steps is expected to
-make relative to a dense step; docs/methods.md shows what they follow. The discounts are small on
-purpose: with error feedback the loss per step is small, and they decide only between codecs of
-nearly equal speed.
+make relative to a dense step; docs/methods.md shows what they follow. The discounts are about
+half of what 200 steps of training showed: with error feedback what is late is not lost, and
+longer trainings pay less.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class NetSenseOptions(Options):
     values : str
         Type of top-k values on the wire: ``"fp16"``, ``"bf16"``, ``"fp32"`` or ``"fp8"`` (e4m3,
         scaled to the peak; what rounding leaves is sent later). ``"auto"`` takes fp16, and fp8
-        where the network asks for a ratio of 0.01 or less.
+        where the network asks for few entries.
     error_feedback : bool
         Carry what was not sent over to the next step, across all codecs.
     """

@@ -42,8 +42,8 @@ _OKTOPK = (
     (0.005, "fp8", 0.4),
 )
 #: rank, progress: of each rank's own factors, of shared ones
-_LOWRANK = ((16, 0.97), (8, 0.96), (4, 0.93), (2, 0.8), (1, 0.5))
-_POWERSGD = ((16, 0.97), (8, 0.96), (4, 0.93), (2, 0.8), (1, 0.45))
+_LOWRANK = ((16, 0.98), (8, 0.97), (4, 0.93), (2, 0.8), (1, 0.5))
+_POWERSGD = ((16, 0.975), (8, 0.965), (4, 0.93), (2, 0.8), (1, 0.45))
 _START = 0.01  # part of the gradient sent first: small enough for any network's first step
 
 

@@ -39,7 +39,7 @@ _LIKE = 1.5  # factor within which bandwidths are alike
 _EXPIRY = 200  # steps after which a measurement is forgotten
 _ALERT = 4  # steps after a change of bandwidth in which no patience is asked
 _PROBE_AFTER = 6  # quiet steps before the first probe step
-_PROBE_EVERY = 80
+_PROBE_EVERY = 64
 _PROBE_STEPS = 5
 _PROBE_SHARE = 0.4  # part of a message's time that latency may take before a probe is sent
 _PROBE_CLEAR = 0.33  # and that of a probe
@@ -49,7 +49,7 @@ _PATIENCE_FINER = 3
 _PATIENCE_MAX = 64
 #: A less lossy codec would send all that was left unsent at once, a step many times too long that
 #: training does not get over: for so many steps only this part of it goes along with each. Not so
-#: a low-rank codec: what fits into its few columns is never too much.
+#: with a low-rank codec: what fits into its few columns is never too much.
 _RELEASE, _RELEASE_STEPS = 0.1, 20
 _SLACK = 0.03  # further progress per second given up before a codec is left for a faster one
 
@@ -128,7 +128,7 @@ class Controller(Policy):
             reason=self._reason,
             bandwidth_mbps=None if rate is None else rate * 8e-6,
             latency_ms=self._link.latency_s * 1e3 or None,
-            release=_RELEASE if self._releasing else 1.0,
+            release=_RELEASE if self._holds_back() else 1.0,
         )
 
     def observe(self, groups: Sequence[Group], rows: Sequence[Measurement]) -> None:
@@ -238,12 +238,12 @@ class Controller(Policy):
         enough = [key for key, share in shares.items() if share <= _PROBE_CLEAR]
         if shares:
             self._home, self._away = self._current, _PROBE_STEPS
+            self._releasing = _RELEASE_STEPS
             self._current = (
                 max(enough, key=lambda key: shares[key])
                 if enough
                 else min(shares, key=lambda key: shares[key])
             )
-            self._hold_back()
             self._reason = f"{self._home} -> {self._current} for a while: a larger message"
 
     def _share(self, key: str, groups: Sequence[Group], world: int) -> float:
@@ -272,16 +272,14 @@ class Controller(Policy):
 
     def _switch(self, key: str, net: Network, why: str) -> None:
         self._reason = f"{self._current} -> {key}: {why} at {net.bandwidth * 8e-6:.3g} Mbit/s"
-        finer = self._order.index(key) < self._order.index(self._current)
+        if self._order.index(key) < self._order.index(self._current):
+            self._releasing = _RELEASE_STEPS
         self._current, self._in_use = key, 0
-        if finer:
-            self._hold_back()
         self._wanted, self._wanted_for = "", 0
 
-    def _hold_back(self) -> None:
-        """Have the residual released little by little by a codec that would send it at once."""
-        if not isinstance(self._candidates[self._current].codec, FactorCodec):
-            self._releasing = _RELEASE_STEPS
+    def _holds_back(self) -> bool:
+        codec = self._candidates[self._current].codec
+        return self._releasing > 0 and not isinstance(codec, FactorCodec)
 
     def _score(self, key: str, groups: Sequence[Group], net: Network) -> float:
         """Expected progress per second."""

@@ -154,7 +154,9 @@ class Controller(Policy):
         self._in_use += 1
         if self._home:
             self._away -= 1
-            if self._away > 0 and not changed:
+            if (
+                self._away > 0
+            ):  # also after a change: the first of a size meet windows made for less
                 return
             self._current, self._home = self._home, ""
         self._quiet = 0 if changed else self._quiet + 1

@@ -212,7 +212,6 @@ def test_what_was_left_unsent_goes_little_by_little_after_a_change_to_less_loss(
         simulated.run(1)
     finer = [at for at in range(1, 120) if order.index(keys[at]) < order.index(keys[at - 1])]
     assert max(finer) >= 60
-    assert any(key.startswith("lowrank") for key in keys)
     for at in range(120):
         # a low-rank codec sends what fits into its columns, never all of it
         low_rank = keys[at].split(":")[0] in ("lowrank", "powersgd")

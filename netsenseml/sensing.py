@@ -34,6 +34,8 @@ _FIXED = (0.3, 3.0)  # fixed cost of a size, as a multiple of its rounds' latenc
 # Latencies that an all-gather costs a rank that comes much later than the rest: 2 where every part
 # is asked for in turn, 1.5 where all are asked for at once.
 _LATE_ROUNDS = 1.75
+# Exchanges show a change of the rate, not the rate: up to 1 / (1 - this) times is taken for it.
+_LOOSE = 0.6
 _FLOOR = 0.3  # part of a message's time that counts as transfer, however high its fixed cost
 
 
@@ -108,8 +110,8 @@ class LinkSense:
             return False
         moved, rounds, busy_s = point
         self._seen += 1
-        changed = self._filter(point)
-        if self._seen > self._startup and not self._outside:
+        changed = self._filter(point, _loose(rows))
+        if self._seen > self._startup and not self._outside and not _loose(rows):
             self._note(moved, rounds, busy_s)
             self._calibrate()
         if not changed and self.bandwidth is not None and self._seen > self._startup:
@@ -175,7 +177,7 @@ class LinkSense:
             fixed_s = statistics.median(size[2]) - size[0] / bandwidth
             self._fixed[size[0], size[1]] = min(max(fixed_s, low), high)
 
-    def _filter(self, point: list[float]) -> bool:
+    def _filter(self, point: list[float], loose: bool) -> bool:
         sample = self._rate(point)
         if self.bandwidth is None or self._seen <= self._startup:
             first = self.bandwidth is None
@@ -184,10 +186,12 @@ class LinkSense:
             return first or sample == self.bandwidth
         # The less of the time went into bytes, the more its jitter is magnified.
         transfer_s = point[0] / sample
-        band = min(0.75, self._band * point[2] / transfer_s)
+        band = _LOOSE if loose else min(0.75, self._band * point[2] / transfer_s)
         low, high = self.bandwidth * (1 - band), self.bandwidth / (1 - band)
         if low <= sample <= high:
             self._outside.clear()
+            if loose:
+                return False
             self._samples.append(point)
             del self._samples[: -self._window]
             return False
@@ -221,6 +225,11 @@ class LinkSense:
         self._outside = list(saved["outside"])
         self._seen = int(saved["seen"])
         self.bandwidth = saved["bandwidth"]
+
+
+def _loose(rows: Sequence[Measurement]) -> bool:
+    """Whether a step had exchanges only: many messages at once, whose latency is no round's."""
+    return not any(row.main_link_bytes > 0 for row in rows)
 
 
 def _quick(times: list[float]) -> float:

@@ -43,10 +43,9 @@ def link_bytes(kind: str, nbytes: int, world: int) -> int:
 def round_count(kind: str, world: int) -> int:
     """Successive messages of a collective: each costs one latency.
 
-    That is the time of one turn of a ring, in which a rank hears that its peer is ready, and
-    sends; an exchange is one such turn with all peers at once.
+    In an exchange a rank first hears that its peers are ready, and then sends.
     """
-    return {"gather": world - 1, "exchange": 1}.get(kind, 2 * (world - 1)) if world > 1 else 0
+    return {"gather": world - 1, "exchange": 2}.get(kind, 2 * (world - 1)) if world > 1 else 0
 
 
 @dataclass

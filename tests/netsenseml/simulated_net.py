@@ -107,7 +107,7 @@ class SimulatedRing:
             "reduce": (2 * (n - 1) * nbytes // n, 2 * n - 2),
         }[kind]
         rate = self.rate_mbps(step) / 8e-6 * self.share.get(kind, 0.95)
-        rounds += kind == "reduce"  # the request that comes before the first message
+        rounds += 1  # the request that comes before the first message
         return (rounds * self.message_s + moved / rate + self._ramp_s(moved)) * self._noise()
 
     def run(self, steps: int) -> None:
@@ -151,7 +151,7 @@ class SimulatedRing:
                 "gather": (n - 1) * transfer.nbytes,
                 "exchange": (n - 1) * transfer.nbytes // n,
             }.get(transfer.kind, 2 * (n - 1) * transfer.nbytes // n)
-        rounds_of = {"gather": self.world - 1, "exchange": 1, "reduce": 2 * self.world - 2}
+        rounds_of = {"gather": self.world - 1, "exchange": 2, "reduce": 2 * self.world - 2}
         per = rounds_of[plans[0][0].kind]
         first = plans[0][0]
         first_moved = {
@@ -185,7 +185,7 @@ class SimulatedRing:
                     exposed_s=exposed,
                     dense_bytes=dense,
                     main_s=NAN if first.kind == "exchange" else stops[0] - spans[0][0],
-                    main_link_bytes=first_moved,
+                    main_link_bytes=0.0 if first.kind == "exchange" else first_moved,
                     main_rounds=per,
                 )
             )

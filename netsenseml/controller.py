@@ -42,7 +42,6 @@ _PROBE_AFTER = 6  # quiet steps before the first probe step
 _PROBE_EVERY = 100
 _PROBE_STEPS = 5
 _PROBE_SHARE = 0.4  # part of a message's time that latency may take before a probe is sent
-_PROBE_CLEAR = 0.33  # and that of a probe
 _PROBE_COST = 0.35  # part by which one of them may be longer
 _PATIENCE_FASTER = 2
 _PATIENCE_FINER = 3
@@ -158,6 +157,8 @@ class Controller(Policy):
                 self._away > 0
             ):  # also after a change: the first of a size meet windows made for less
                 return
+            if self._order.index(self._home) < self._order.index(self._current):
+                self._releasing = _RELEASE_STEPS
             self._current, self._home = self._home, ""
         self._quiet = 0 if changed else self._quiet + 1
         if self._link.bandwidth is not None and self._pace.known:
@@ -220,9 +221,8 @@ class Controller(Policy):
     def _probe(self, groups: Sequence[Group], net: Network) -> None:
         """Where latency hides the rate, send a few steps of a size large enough to show it.
 
-        Of the candidates that send all at once, the smallest that is large enough; the largest
-        of those that cost little, if none is. One of them alone might meet a congestion window
-        made for less.
+        Of the candidates that send all at once and cost little, the one with the least latency
+        in it. One step of it alone might meet a congestion window made for less.
         """
         self._quiet, self._next_probe = 0, _PROBE_EVERY
         if self._share(self._current, groups, net.world) <= _PROBE_SHARE:
@@ -237,15 +237,10 @@ class Controller(Policy):
             and self._single(key, groups, net.world)
             and self._bytes(key, groups, net.world) > mine
         }
-        enough = [key for key, share in shares.items() if share <= _PROBE_CLEAR]
         if shares:
             self._home, self._away = self._current, _PROBE_STEPS
             self._releasing = _RELEASE_STEPS
-            self._current = (
-                max(enough, key=lambda key: shares[key])
-                if enough
-                else min(shares, key=lambda key: shares[key])
-            )
+            self._current = min(shares, key=lambda key: shares[key])
             self._reason = f"{self._home} -> {self._current} for a while: a larger message"
 
     def _share(self, key: str, groups: Sequence[Group], world: int) -> float:

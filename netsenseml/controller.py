@@ -153,9 +153,8 @@ class Controller(Policy):
         self._in_use += 1
         if self._home:
             self._away -= 1
-            if (
-                self._away > 0
-            ):  # also after a change: the first of a size meet windows made for less
+            # also after a change: the first messages of a size meet windows made for less
+            if self._away > 0:
                 return
             if self._order.index(self._home) < self._order.index(self._current):
                 self._releasing = _RELEASE_STEPS

@@ -36,13 +36,15 @@ __all__ = ["Candidate", "Controller"]
 _MEMORY = 16  # overhead samples kept per candidate
 _NEWEST = 9  # of those taken at a like bandwidth, how many count
 _LIKE = 1.5  # factor within which bandwidths are alike
-_EXPIRY = 200  # steps after which a measurement is forgotten
+_EXPIRY = 400  # steps after which a measurement is forgotten
 _ALERT = 4  # steps after a change of bandwidth in which no patience is asked
 _PROBE_AFTER = 6  # quiet steps before the first probe step
-_PROBE_EVERY = 100
-_PROBE_STEPS = 5
+_PROBE_EVERY = 200
+_PROBE_APART = 80  # steps at least between two of them, however often the bandwidth changes
+_PROBE_STEPS = 8
 _PROBE_SHARE = 0.4  # part of a message's time that latency may take before a probe is sent
 _PROBE_COST = 0.35  # part by which one of them may be longer
+_PROBE_LEAST = 3  # so many are sent even if they last longer than twice that
 _PATIENCE_FASTER = 2
 _PATIENCE_FINER = 3
 _PATIENCE_MAX = 64
@@ -112,8 +114,10 @@ class Controller(Policy):
         self._step = 0
         self._quiet = 0
         self._next_probe = _PROBE_AFTER
+        self._probed = -_PROBE_APART
         self._home = ""
         self._away = 0
+        self._dear_s = 0.0
         self._releasing = 0
         self._chains = 1.0  # buckets whose collectives did not overlap with another's
 
@@ -141,25 +145,36 @@ class Controller(Policy):
             max(row.decode_s for row in rows),
             rows[0].dense_bytes,
         )
+        # Right after a change of codec, a new bandwidth says as much of the codec as of the net.
+        news = changed and self._in_use > 2
         if changed:
-            # Right after a change of codec, a new bandwidth says as much of the codec as of the
-            # network.
-            if self._in_use > 2:
-                self._patience = 1
             self._alert = _ALERT
+        if news:
+            self._patience = 1
         self._remember(min(row.overhead_s for row in rows))
         if groups and len(rows) > 1:
             self._chains = rows[0].rounds / max(1, self._rounds(self._current, groups, len(rows)))
         self._in_use += 1
         if self._home:
             self._away -= 1
+            dear = self._pace.compute_s + min(row.overhead_s for row in rows) > self._dear_s
+            if dear:
+                self._away = min(self._away, _PROBE_LEAST - (_PROBE_STEPS - self._away))
             # also after a change: the first messages of a size meet windows made for less
             if self._away > 0:
                 return
             if self._order.index(self._home) < self._order.index(self._current):
                 self._releasing = _RELEASE_STEPS
-            self._current, self._home = self._home, ""
-        self._quiet = 0 if changed else self._quiet + 1
+            self._current, self._home, self._in_use = self._home, "", 0
+            self._reason = f"{self._current}: back from a larger message"
+            self._probed = self._step
+        self._quiet += 1
+        if changed:
+            self._quiet = 0
+        if news:
+            # Exchanges show that the rate is another, but not which.
+            rest = self._probed + _PROBE_APART - self._step
+            self._next_probe = max(_PROBE_AFTER, rest)
         if self._link.bandwidth is not None and self._pace.known:
             self._choose(groups, len(rows))
         elif self._link.bandwidth is not None:
@@ -238,6 +253,8 @@ class Controller(Policy):
         }
         if shares:
             self._home, self._away = self._current, _PROBE_STEPS
+            step_s = self._candidates[self._current].efficiency / score[self._current]
+            self._dear_s = step_s * (1 + 2 * _PROBE_COST)
             self._releasing = _RELEASE_STEPS
             self._current = min(shares, key=lambda key: shares[key])
             self._reason = f"{self._home} -> {self._current} for a while: a larger message"
@@ -301,8 +318,10 @@ class Controller(Policy):
             "step": self._step,
             "quiet": self._quiet,
             "next_probe": self._next_probe,
+            "probed": self._probed,
             "home": self._home,
             "away": self._away,
+            "dear_s": self._dear_s,
             "releasing": self._releasing,
             "chains": self._chains,
         }
@@ -319,6 +338,8 @@ class Controller(Policy):
         self._alert, self._in_use = int(saved["alert"]), int(saved["in_use"])
         self._step = int(saved["step"])
         self._quiet, self._next_probe = int(saved["quiet"]), int(saved["next_probe"])
+        self._probed = int(saved["probed"])
         self._home, self._away = str(saved["home"]), int(saved["away"])
+        self._dear_s = float(saved["dear_s"])
         self._releasing = int(saved["releasing"])
         self._chains = float(saved["chains"])

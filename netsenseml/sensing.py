@@ -34,6 +34,9 @@ _FIXED = (0.3, 3.0)  # fixed cost of a size, as a multiple of its rounds' latenc
 # Latencies that an all-gather costs a rank that comes much later than the rest: 2 where every part
 # is asked for in turn, 1.5 where all are asked for at once.
 _LATE_ROUNDS = 1.75
+# But where a connection rested until TCP forgot its window (RFC 5681, 4.1; Linux: the smallest
+# retransmission timeout), slow start costs more than that saves: a round on top.
+_RESTS_S, _RESTART_ROUNDS = 0.2, 1.0
 # Exchanges show a change of the rate, not the rate: up to 1 / (1 - this) times is taken for it.
 _LOOSE = 0.6
 _FLOOR = 0.3  # part of a message's time that counts as transfer, however high its fixed cost
@@ -136,8 +139,12 @@ class LinkSense:
         if gathered and max(ready) - min(ready) > 2 * first.rounds * self.ping_s:
             # When a late rank joins an all-gather, the others' parts are all waiting at its
             # neighbour: it asks for them, and they come.
+            rested = max(row.first_ready_s for row in rows) >= _RESTS_S
             for point in (whole, main):
-                point[1] *= min(1.0, _LATE_ROUNDS / first.main_rounds)
+                if rested:
+                    point[1] += _RESTART_ROUNDS
+                else:
+                    point[1] *= min(1.0, _LATE_ROUNDS / first.main_rounds)
         usable = [p for p in (whole, main) if p[0] > 0 and p[2] > 0 and math.isfinite(p[2])]
         return max(usable, key=self._rate, default=None)
 
@@ -233,8 +240,8 @@ def _loose(rows: Sequence[Measurement]) -> bool:
 
 
 def _quick(times: list[float]) -> float:
-    """The first quartile: what makes a message late is not the link's rate."""
-    return sorted(times)[len(times) // 4]
+    """The shortest: what makes a message late is not the link's rate."""
+    return min(times)
 
 
 def _rate_of(size: tuple[float, float, list[float]], ping_s: float) -> float:

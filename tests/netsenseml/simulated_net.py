@@ -92,7 +92,15 @@ class SimulatedRing:
                 got[q] = idle[p] + message_s
             have = got
         ramp_s = self._ramp_s((n - 1) * nbytes)
+        if max(starts) - min(starts) >= 0.2:
+            ramp_s += self._restart_s(step, nbytes)
         return [max(have[p], idle[p]) + ramp_s for p in range(n)]
+
+    def _restart_s(self, step: int, nbytes: int) -> float:
+        """What slow start from ten segments loses against a pipe that is full at once."""
+        trip_s = 2 * self.message_s
+        pipe = min(self.rate_mbps(step) / 8e-6 * trip_s, nbytes) / 14_480
+        return trip_s * (math.log2(pipe) - 1 + 1 / pipe) if pipe > 1 else 0.0
 
     def _ramp_s(self, moved: float) -> float:
         return self.ramp * self.message_s * math.log2(1 + moved / self.world / 60_000)

@@ -81,7 +81,14 @@ bench: setup ## speed of the codecs, the start of a cell, what a guest costs
 
 .PHONY: test
 test: setup ## all tests that this machine can run (ARGS='-k clock', …)
+ifdef ARGS
 	@$(AS_USER) $(PY) -m pytest $(ARGS)
+else # on all processors at once, but for the tests that want the machine for themselves
+	@failed=0; \
+	$(AS_USER) $(PY) -m pytest -n "$$(nproc)" --dist loadfile -m "not alone" || failed=1; \
+	$(AS_USER) $(PY) -m pytest -m alone || failed=1; \
+	exit $$failed
+endif
 
 .PHONY: lint
 lint: venv ## ruff and mypy

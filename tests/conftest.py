@@ -12,6 +12,14 @@ for _name in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "MAKEOVERRIDES"):
     os.environ.pop(_name, None)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep every worker, and the guests it boots, to a processor of its own."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "gw").removeprefix("gw")
+    if worker:
+        cpus = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {cpus[int(worker) % len(cpus)]})
+
+
 @cache
 def _no_guest() -> str | None:
     from testbed.doctor import diagnose

@@ -15,7 +15,7 @@ from experiments.harness import resolve_cell, run_cells
 from experiments.progress import Progress
 from experiments.scenario import load
 
-pytestmark = [pytest.mark.guest, pytest.mark.slow]
+pytestmark = [pytest.mark.guest, pytest.mark.slow, pytest.mark.alone]
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from experiments.harness import run_scenario
 from experiments.progress import Progress
 from experiments.scenario import load
 
-pytestmark = [pytest.mark.guest, pytest.mark.slow]
+pytestmark = [pytest.mark.guest, pytest.mark.slow, pytest.mark.alone]
 
 
 @pytest.fixture(scope="module")

@@ -80,6 +80,7 @@ def _living(folder: Path) -> list[str]:
     return found
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_nothing_is_left_when_a_run_is_stopped(tmp_path: Path, number: int) -> None:
     moment = random.Random(int(number))

@@ -22,6 +22,8 @@ from testbed.realwatch import RealLinkWatch
 from testbed.starvation import CpuWatch, descendants
 from topologies import build as build_topology
 
+pytestmark = pytest.mark.alone
+
 EMULATED = ("guest", "guest-real", "host")
 ROOT = Path(__file__).parent.parent.parent
 #: What each can do here: the host's kernel has no netem on every machine

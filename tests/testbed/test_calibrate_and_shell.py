@@ -36,6 +36,7 @@ def test_a_network_is_measured() -> None:
         assert path["got_rtt_ms"] == pytest.approx(8, abs=0.1)
 
 
+@pytest.mark.alone
 @pytest.mark.root
 def test_the_host_s_network_is_measured_with_its_ceiling() -> None:
     words = ("star", "ranks=2", "rate_mbps=20", "delay_ms=0", "queue_bytes=100000")

@@ -128,6 +128,21 @@ def test_the_headline_counts_variations(folder: Path) -> None:
     assert headline(tables).startswith("Of 2 variations, netsense is the fastest method in ")
 
 
+def test_the_headline_compares_with_the_methods_that_lose_nothing(folder: Path) -> None:
+    tables = remake_sweep(folder)
+    frame = tables.summary
+    for column, values in (
+        ("samples_per_second", {"fp16": 400.0, "netsense": 300.0, "topk-0.01": 1000.0}),
+        ("final_accuracy", {"topk-0.01": 0.7, "allreduce": 0.804, "netsense": 0.798}),
+    ):
+        frame[column] = frame["method"].map(values).fillna(200.0 if "second" in column else 0.8)
+    text = headline(tables)
+    assert "it reaches at least 0.75 of the fastest's throughput" in text  # of fp16's
+    assert "is itself within half a point in 0 of 2" in text
+    frame.loc[frame["method"] == "allreduce", "status"] = "failed"
+    assert "half a point" not in headline(tables)
+
+
 def test_the_command_line_makes_the_page_of_a_sweep(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

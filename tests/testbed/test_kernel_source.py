@@ -1,6 +1,7 @@
 """Which source the guest kernel is built from, and which files with which version."""
 
 import hashlib
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -170,6 +171,23 @@ def test_a_source_older_than_the_patches_is_refused_before_it_is_unpacked(
     with pytest.raises(KernelError, match=r"5\.15\.0\.tar\.bz2 is too old .*linux-source-6\.1"):
         build.ensure()
     assert not (tmp_path / "cache").exists()
+
+
+def test_patches_that_do_not_fit_stop_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "linux-source-6.5.0.tar.gz"
+    with tarfile.open(source, "w:gz") as archive:
+        empty = tarfile.TarInfo("linux-source-6.5.0")
+        empty.type, empty.mode = tarfile.DIRTYPE, 0o755
+        archive.addfile(empty)
+    monkeypatch.setenv("NETSENSEML_KERNEL_SOURCE", str(source))
+    monkeypatch.setenv("NETSENSEML_CACHE", str(tmp_path / "cache"))
+    says = r"^0001-\S+\.patch does not fit linux-source-6\.5\.0\.tar\.gz, see \S+; put .*6\.1"
+    with pytest.raises(KernelError, match=says) as caught:
+        build.ensure()
+    assert "\n" not in str(caught.value)
+    assert [path.name for path in (tmp_path / "cache").rglob("build-*")] == []
 
 
 def test_ubuntu_s_archive_takes_bzip2_before_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Need", "apt_line", "find_command", "missing", "needs", "packages"]
+__all__ = [
+    "Need",
+    "apt_line",
+    "find_command",
+    "missing",
+    "needs",
+    "packages",
+    "source_package",
+]
 
 #: an ordinary user's PATH leaves these out on Debian, where `tc` and others live
 _SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")
@@ -99,16 +107,28 @@ def needs() -> list[Need]:
         Need("procps", "settings of the guest", ("sysctl",)),
         Need("hostname", "names of the hosts", ("hostname",)),
         Need("dataset-fashion-mnist", "training data", globs=_FASHION_MNIST),
-        Need(source_package(), "the guest kernel", globs=_KERNEL_SOURCE),
+        *_kernel_source(),
         *(Need(name, "building the guest kernel", (tool,)) for tool, name in _BUILD.items()),
         Need("libc6-dev", "building the guest kernel", globs=("/usr/include/stdio.h",)),
     ]
-    if any(_matches(glob) for glob in ("/usr/src/linux-source-*/linux-source-*.tar.bz2",)):
-        found.append(Need("bzip2", "unpacking the kernel source", ("bzip2",)))
     if sys.prefix == sys.base_prefix and sys.base_prefix == "/usr":
         # Debian cuts this out of Python's standard library
         package = f"python{sys.version_info.major}.{sys.version_info.minor}-venv"
         found.append(Need(package, "the virtual environment", modules=("ensurepip",)))
+    return found
+
+
+def _kernel_source() -> list[Need]:
+    """Return what the source that ``kernel.build.find_source`` finds takes to be there."""
+    chosen = os.environ.get("NETSENSEML_KERNEL_SOURCE")
+    if chosen:  # a wrong path is the build's to say: no package mends it
+        bzip2, found = chosen.endswith(".bz2"), []
+    else:
+        # before it is installed, too: Ubuntu packs it so
+        bzip2 = any(map(_matches, _BZIP2_SOURCE)) or _os_release().get("ID") == "ubuntu"
+        found = [Need(source_package(), "the guest kernel", globs=_KERNEL_SOURCE)]
+    if bzip2:
+        found.append(Need("bzip2", "unpacking the kernel source", ("bzip2",)))
     return found
 
 
@@ -117,6 +137,7 @@ _KERNEL_SOURCE = (
     "/usr/src/linux-source-*.tar.*",
     "/usr/src/linux-source-*/linux-source-*.tar.*",
 )
+_BZIP2_SOURCE = tuple(f"{glob.removesuffix('*')}bz2" for glob in _KERNEL_SOURCE)
 _BUILD = {
     "gcc": "gcc",
     "make": "make",

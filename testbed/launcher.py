@@ -143,10 +143,11 @@ class GuestCell(FolderRun):
         stall_wall_s: float = 300.0,
     ) -> None:
         super().__init__(folder, spec, cpu)
+        self._memory_mb = spec.get("memory_mb") or _BASE_MB + _RANK_MB * _ranks(spec)
         self._guest = Guest(
             kernel,
             GuestFiles(folder),
-            memory_mb=spec.get("memory_mb") or _BASE_MB + _RANK_MB * _ranks(spec),
+            memory_mb=self._memory_mb,
             seed=spec["seed"] + 1,
             stall_s=stall_wall_s,
             cpu=cpu,
@@ -168,6 +169,17 @@ class GuestCell(FolderRun):
         if self._woken_at is not None:
             return self._outcome("timeout", "the guest's clock stood still")
         return self._outcome("failed", f"the guest ended early: {self._last_words()}")
+
+    def _outcome(self, status: str, reason: str) -> dict[str, Any]:
+        """Say so, too, where the guest as a whole ran out of memory: what follows is chance."""
+        outcome = super()._outcome(status, reason)
+        console = (self.folder / "console.log").read_text(errors="replace")
+        cause = f"; the guest ran out of its {self._memory_mb} MB of memory"
+        ran_out = outcome["status"] != "ok" and "Out of memory: Killed process" in console
+        if ran_out and not outcome["reason"].endswith(cause):
+            outcome["reason"] += cause
+            write_json(self.folder / "outcome.json", outcome)
+        return outcome
 
     def _wake_or_give_up(self) -> bool:
         """Wake the watchdog of a guest whose clock stands still; True if that was in vain."""

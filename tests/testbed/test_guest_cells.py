@@ -37,6 +37,12 @@ def test_clock_that_stands_still_is_noticed(tmp_path: Path) -> None:
     assert "in go_wrong" in (tmp_path / "cell" / "stacks-rank1.txt").read_text()
 
 
+def test_a_guest_that_runs_out_of_memory_says_so(tmp_path: Path) -> None:
+    outcome = run_cell(tmp_path / "cell", cell_spec("grow", mb=2000, memory_mb=1024))
+    assert outcome["status"] == "failed"
+    assert outcome["reason"].endswith("; the guest ran out of its 1024 MB of memory")
+
+
 def test_events_happen_on_time_and_in_place(tmp_path: Path) -> None:
     changes = {"rate_mbps": 50, "delay_ms": 3.0}
     event = {"kind": "link", "at_s": 0.2345, "link": "h0-s0", "sender": None, "changes": changes}

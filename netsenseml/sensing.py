@@ -37,11 +37,8 @@ _LATE_ROUNDS = 1.75
 # But where a connection rested until TCP forgot its window (RFC 5681, 4.1; Linux: the smallest
 # retransmission timeout), slow start costs more than that saves: a round on top.
 _RESTS_S, _RESTART_ROUNDS = 0.2, 1.0
-# Exchanges show a change of the rate, not the rate: what one of a size costs beside its bytes is
-# learnt at the present rate. Up to 1 / (1 - this) times is taken for that rate, and down to
-# 1 - this of it, before and after: a late rank saves latencies, so only a fall is shown clearly.
-_LOOSE, _LOOSE_KNOWN = 0.6, 0.45
-_KNOWN = 3  # times of an exchange's size after which its fixed cost is known
+# Exchanges show a change of the rate, not the rate: up to 1 / (1 - this) times is taken for it.
+_LOOSE = 0.6
 _FLOOR = 0.3  # part of a message's time that counts as transfer, however high its fixed cost
 
 
@@ -77,8 +74,6 @@ class LinkSense:
         # Per size seen at the present bandwidth: link bytes, rounds, and its last busy seconds.
         self._sizes: list[tuple[float, float, list[float]]] = []
         self._fixed: dict[tuple[float, float], float] = {}
-        # The same of exchanges: first times at the present bandwidth, and the fixed cost if known.
-        self._exchanges: dict[tuple[float, float], tuple[list[float], float | None]] = {}
         self._samples: list[list[float]] = []  # [link bytes, rounds, busy seconds]
         self._outside: list[float] = []
         self._seen = 0
@@ -156,9 +151,6 @@ class LinkSense:
     def _rate(self, point: list[float]) -> float:
         moved, rounds, busy_s = point
         fixed_s = self._fixed.get((moved, rounds), rounds * self.ping_s)
-        _, learnt_s = self._exchanges.get((moved, rounds), ([], None))
-        if learnt_s is not None:
-            fixed_s = learnt_s
         # A message that is nearly all latency says only "at least this fast".
         return moved / max(busy_s - fixed_s, _FLOOR * busy_s)
 
@@ -170,15 +162,6 @@ class LinkSense:
                 return
         self._sizes.append((moved, rounds, [busy_s]))
         del self._sizes[:-_SIZES]
-
-    def _note_exchange(self, moved: float, rounds: float, busy_s: float) -> None:
-        times, fixed_s = self._exchanges.get((moved, rounds), ([], None))
-        # Only the first: a rate that falls slowly must not pass for a growing cost.
-        times = times if len(times) >= _KNOWN else [*times, busy_s]
-        if len(times) >= _KNOWN and self.bandwidth:
-            low, high = (bound * rounds * self.ping_s for bound in _FIXED)
-            fixed_s = min(max(statistics.median(times) - moved / self.bandwidth, low), high)
-        self._exchanges[moved, rounds] = (times, fixed_s)
 
     def _reference(self) -> tuple[float, float, list[float]] | None:
         """The size that sends most per round, if latency takes a small part of its time.
@@ -210,16 +193,11 @@ class LinkSense:
             return first or sample == self.bandwidth
         # The less of the time went into bytes, the more its jitter is magnified.
         transfer_s = point[0] / sample
-        band = min(0.75, self._band * point[2] / transfer_s)
+        band = _LOOSE if loose else min(0.75, self._band * point[2] / transfer_s)
         low, high = self.bandwidth * (1 - band), self.bandwidth / (1 - band)
-        if loose:
-            _, known = self._exchanges.get((point[0], point[1]), ([], None))
-            low = self.bandwidth * (1 - (_LOOSE if known is None else _LOOSE_KNOWN))
-            high = self.bandwidth / (1 - _LOOSE)
         if low <= sample <= high:
             self._outside.clear()
             if loose:
-                self._note_exchange(*point)
                 return False
             self._samples.append(point)
             del self._samples[: -self._window]
@@ -230,10 +208,6 @@ class LinkSense:
         if len(self._outside) < 2:
             return False
         self._samples, self._outside, self._sizes = [point], [], []
-        # What is learnt of exchanges holds for a new rate that they show, but falls with the old
-        # rate where a message that tells the rate corrects it.
-        kept = self._exchanges.items() if loose else ()
-        self._exchanges = {size: ([], cost) for size, (_, cost) in kept}
         self.bandwidth = sample
         return True
 
@@ -243,9 +217,6 @@ class LinkSense:
             "pings": list(self._pings),
             "sizes": [[moved, rounds, list(times)] for moved, rounds, times in self._sizes],
             "fixed": [[*size, fixed] for size, fixed in self._fixed.items()],
-            "exchanges": [
-                [*size, list(times), fixed] for size, (times, fixed) in self._exchanges.items()
-            ],
             "samples": [list(point) for point in self._samples],
             "outside": list(self._outside),
             "seen": self._seen,
@@ -257,10 +228,6 @@ class LinkSense:
         self._pings = list(saved["pings"])
         self._sizes = [(moved, rounds, list(times)) for moved, rounds, times in saved["sizes"]]
         self._fixed = {(moved, rounds): fixed for moved, rounds, fixed in saved["fixed"]}
-        self._exchanges = {
-            (moved, rounds): (list(times), fixed)
-            for moved, rounds, times, fixed in saved["exchanges"]
-        }
         self._samples = [list(point) for point in saved["samples"]]
         self._outside = list(saved["outside"])
         self._seen = int(saved["seen"])

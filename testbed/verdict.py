@@ -74,7 +74,7 @@ def rate_check(
         key = (name, now.get("phase", 0), rate)
         # one packet of up to 64 KB may count whole in either interval
         slack = 65536 * 8e-6 / seconds
-        # what was queued before a change of the rate keeps its time
+        # in netem as it comes, what was queued before a change of the rate keeps its time
         stale = 0.0 if key in seen or not key[1] else before["backlog_bytes"] * 8e-6 / seconds
         seen.add(key)
         got = (now["tx_bytes"] - before["tx_bytes"]) * 8e-6 / seconds

@@ -62,6 +62,7 @@ def test_a_newer_kernel_gets_the_newest_form_of_each_file_that_is_not_newer() ->
         "patches/6.8/0002-um-leave-nothing-behind.patch",
         "patches/6.8/0003-netem-wire-frames.patch",
         "patches/6.8/0004-um-take-neighbouring-pages.patch",
+        "patches/0005-netem-new-rate-for-all.patch",
     ]
     assert _names((6, 12)) == [
         "guest.config",
@@ -70,6 +71,7 @@ def test_a_newer_kernel_gets_the_newest_form_of_each_file_that_is_not_newer() ->
         "patches/6.12/0002-um-leave-nothing-behind.patch",
         "patches/6.8/0003-netem-wire-frames.patch",
         "patches/6.12/0004-um-take-neighbouring-pages.patch",
+        "patches/0005-netem-new-rate-for-all.patch",
     ]
     # 6.8 < 6.12 as numbers, though not as words
     assert fitted((6, 9)) == fitted((6, 8))

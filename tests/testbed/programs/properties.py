@@ -6,7 +6,7 @@ import os
 import socket
 import threading
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from testbed.linkprobe import Frames
@@ -107,25 +107,30 @@ def changing(plan: dict[str, Any]) -> dict[str, Any]:
 
 
 def speeding(plan: dict[str, Any]) -> dict[str, Any]:
-    """Return how many ms 40 frames take if the rate rises from 1 to 100 Mbit/s after 100 ms."""
-    found = {}
+    """Return how many ms 40 frames take if the rate changes while most of them wait."""
+    found: dict[str, Any] = {}
     links = {"h1-s0": {"aqm": "bfifo"}}
     with bench(
         2, builder="star", rate_mbps=1, delay_ms=1, queue={"bytes": 100_000}, links=links
     ) as made:
         for name, kind in (("s0>h0", "pfifo"), ("s0>h1", "bfifo")):
-            faster = {name: made.shaper.directions[name]}
+            for after_s, rate_mbps in ((0.1, 100.0), (0.003, 1.0)):
 
-            def speed_up(name: str = name) -> None:
-                time.sleep(0.1)
-                made.shaper.change([name], {"rate_mbps": 100.0})
+                def change(name: str = name, at: float = after_s, to: float = rate_mbps) -> None:
+                    time.sleep(at)
+                    made.shaper.change([name], {"rate_mbps": to})
 
-            thread = threading.Thread(target=speed_up)
-            thread.start()
-            frames = made.prober._round(faster, {name: [(0.0, 40)]})[name]
-            thread.join()
-            assert len(frames.got) == 40
-            found[kind] = frames.delays_ms()[-1]
+                direction = {name: made.shaper.directions[name]}
+                # drained at the slower of both rates
+                direction[name] = replace(
+                    direction[name], shape=replace(direction[name].shape, rate_mbps=1.0)
+                )
+                thread = threading.Thread(target=change)
+                thread.start()
+                frames = made.prober._round(direction, {name: [(0.0, 40)]})[name]
+                thread.join()
+                assert len(frames.got) == 40
+                found[f"{kind} to {rate_mbps:g}"] = frames.delays_ms()[-1]
     return found
 
 
@@ -146,6 +151,9 @@ def crowded(plan: dict[str, Any]) -> dict[str, Any]:
         found["slower"] = measured(made, [made.shaper.directions[name] for name in every[4:]])
         made.shaper.change(every[4:], {"loss_pct": 5.0})
         found["lossy"] = measured(made, [made.shaper.directions[name] for name in every[4:]])
+    fast = {"rate_mbps": 625.205, "delay_ms": 0.05, "queue": {"bytes": 262_228}}
+    with bench(8, builder="star", **fast) as made:
+        found["fast"] = measured(made, list(made.shaper.directions.values()))
     return found
 
 

@@ -16,7 +16,8 @@ mount -t tmpfs none /run
 R=/run
 show() {  # show HOST-PATH GUEST-PATH [rw]
     mkdir -p "$R$2"
-    mount -t hostfs -o "${3:-ro},$1" none "$R$2"
+    # as mount(2): newer ones (util-linux 2.39) take the path for the name of an option
+    LIBMOUNT_FORCE_MOUNT2=always mount -t hostfs -o "${3:-ro},$1" none "$R$2"
 }
 show /usr /usr
 for d in bin sbin lib lib32 lib64 libx32; do

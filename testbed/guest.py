@@ -21,7 +21,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["Guest", "GuestFiles", "compile_rooms", "written_bytes"]
+__all__ = ["Guest", "GuestFiles", "compile_rooms", "dying_with_parent", "written_bytes"]
 
 PROJECT = Path(__file__).resolve().parent.parent
 INIT = Path(__file__).with_name("init.sh")
@@ -76,6 +76,16 @@ def compile_rooms(project: Path) -> None:
     for room in ("netsenseml", "topologies", "testbed", "experiments", "tests"):
         if (project / room).is_dir():
             compileall.compile_dir(project / room, quiet=2)
+
+
+def dying_with_parent() -> list[str]:
+    """Return the command prefix for a process that is killed when this one ends, however it ends.
+
+    The kernel tells it of no end before it asked to be told: then it has another parent by now.
+    What the shell adds to the environment is taken out again.
+    """
+    check = f'[ "$PPID" = {os.getpid()} ] && exec env -u PWD -u OLDPWD -u SHLVL -u _ "$@"'
+    return ["setpriv", "--pdeathsig", "KILL", "sh", "-c", check, "sh"]
 
 
 def own_pids() -> list[str]:
@@ -162,9 +172,9 @@ class Guest:
             "random.trust_cpu=on",
             "random.trust_bootloader=on",
         ]
-        # The guest is killed when its parent ends, however that ends. The kernel lays out its
-        # memory behind its own heap: a random heap would be a random memory size.
-        prefix = ["setpriv", "--pdeathsig", "KILL", "setarch", "-R"]
+        # The kernel lays out its memory behind its own heap: a random heap would be a random
+        # memory size.
+        prefix = [*dying_with_parent(), "setarch", "-R"]
         if cpu is not None:
             prefix += ["taskset", "--cpu-list", str(cpu)]
         if real_clock:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from .cell import write_json
-from .guest import PROJECT, Guest, GuestFiles
+from .guest import PROJECT, Guest, GuestFiles, dying_with_parent
 from .realwatch import MACHINE
 from .starvation import CpuWatch
 
@@ -232,7 +232,7 @@ exec "$@"
 
 def host_command() -> list[str]:
     """Return the command prefix for namespaces that end with this process, however it ends."""
-    command = ["setpriv", "--pdeathsig", "KILL", "unshare", "--net", "--pid", "--mount"]
+    command = [*dying_with_parent(), "unshare", "--net", "--pid", "--mount"]
     command += ["--ipc", "--uts", "--fork", "--kill-child", "--mount-proc"]
     return [*command, "sh", "-ec", _CONTAIN, "sh"]
 

@@ -17,6 +17,7 @@ from experiments.identity import Identities
 from experiments.progress import Progress
 from experiments.sweep import PlannedCell, run_planned
 from experiments.sweepfile import Sweep, Variation
+from testbed.guest import dying_with_parent
 
 # $1: the log of starts; $2: what the cell is called there; $3: its steps; $4: its status
 _CELL = """
@@ -44,7 +45,7 @@ class ProcessJob:
         status = "failed" if (log.parent / "broken").exists() else "ok"
         arguments = [str(log), f"{name} s{spec['seed']}", str(spec["steps"]), status]
         self._process = subprocess.Popen(
-            ["setpriv", "--pdeathsig", "KILL", "sh", "-c", _CELL, "cell", *arguments], cwd=folder
+            [*dying_with_parent(), "sh", "-c", _CELL, "cell", *arguments], cwd=folder
         )
 
     def steps(self) -> int:

@@ -87,13 +87,17 @@ def test_nothing_is_left_when_a_run_is_stopped(tmp_path: Path, number: int) -> N
     command = [sys.executable, "-m", "experiments", "run", "smoke", "--results", str(tmp_path)]
     before = set(os.listdir("/dev/shm")), Path("/proc/mounts").read_text()
     run = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 120
-    while not _living(tmp_path) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert _living(tmp_path), "the run started no guest"
-    time.sleep(moment.uniform(0, 8))
-    run.send_signal(number)
-    run.wait(timeout=10)
+    try:
+        deadline = time.monotonic() + 120
+        while not _living(tmp_path) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert _living(tmp_path), "the run started no guest"
+        time.sleep(moment.uniform(0, 8))
+        run.send_signal(number)
+        run.wait(timeout=120)  # after SIGINT it draws what there is, however slow the machine
+    finally:
+        run.kill()
+        run.wait()
     time.sleep(2)
     assert _living(tmp_path) == []
     assert set(os.listdir("/dev/shm")) - before[0] == set()

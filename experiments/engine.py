@@ -160,19 +160,18 @@ class _Running:
 def place(engine: Engine, tasks: Iterable[Task], progress: Progress) -> Generator[Placed]:
     """Run tasks, as many at a time as slots and memory allow, and yield each start and end.
 
-    Cells on a real clock come last, each alone: the time it takes shares no processor. When the
-    iteration is left early, what runs is killed.
+    The largest go first, and one that has no room beside those that run lets the next that has
+    go before it: small ones fill the gaps. Cells on a real clock come last, each alone: the time
+    it takes shares no processor. When the iteration is left early, what runs is killed.
     """
-    tasks = list(tasks)
+    tasks = sorted(tasks, key=lambda task: -_needs_mb(task.spec))
     waiting = [t for t in tasks if t.spec["clock"] != "real"]
     alone = [t for t in tasks if t.spec["clock"] == "real"]
     running: list[_Running] = []
     try:
         while waiting or alone or running:
-            while (waiting and _room(engine, running, waiting[0])) or (
-                alone and not waiting and not running
-            ):
-                task = (waiting or alone).pop(0)
+            while (task := _next(engine, running, waiting, alone)) is not None:
+                (waiting or alone).remove(task)
                 job = engine.submit(task.folder, task.spec)
                 running.append(_Running(task, job, time.monotonic()))
                 progress.cell_started(task.key, task.spec["steps"])
@@ -190,6 +189,14 @@ def place(engine: Engine, tasks: Iterable[Task], progress: Progress) -> Generato
     finally:
         for run in running:
             run.job.kill()
+
+
+def _next(
+    engine: Engine, running: list[_Running], waiting: list[Task], alone: list[Task]
+) -> Task | None:
+    if waiting:
+        return next((task for task in waiting if _room(engine, running, task)), None)
+    return alone[0] if alone and not running else None
 
 
 def _room(engine: Engine, running: list[_Running], task: Task) -> bool:

@@ -106,9 +106,7 @@ def cell_spec(resolved: dict[str, Any], cell: Cell) -> dict[str, Any]:
         "traffic": resolved["traffic"],
         "timeout_s": resolved["timeout_s"],
         "stall_s": resolved["stall_s"],
-        "memory_mb": needed_mb(
-            parameters, resolved["world_size"], adaptive=cell.method.startswith("netsense")
-        ),
+        "memory_mb": needed_mb(parameters, resolved["world_size"], cell.method),
         "jobs": [_job(job, work) for job in resolved["jobs"]],
         "warmup_steps": min(WARMUP_STEPS, work["steps"] - 1),
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-__all__ = ["method_names"]
+__all__ = ["is_adaptive", "method_names"]
 
 
 def method_names() -> list[str]:
@@ -16,6 +16,11 @@ def method_names() -> list[str]:
     folder = Path(__file__).parent.parent / "netsenseml" / "codecs"
     found = [path.stem for path in folder.glob("*.py") if _has_method(path)]
     return sorted(stem.replace("_", "-") for stem in found)
+
+
+def is_adaptive(name: str) -> bool:
+    """Whether a method, or a label that begins like it, chooses among codecs as it goes."""
+    return name.startswith("netsense")
 
 
 def _has_method(path: Path) -> bool:

@@ -18,6 +18,7 @@ import yaml
 from topologies.checks import nearest
 
 from .errors import UserError
+from .methods import is_adaptive
 
 __all__ = ["DEVICES", "load_profile", "needed_mb"]
 
@@ -93,14 +94,15 @@ def _positive(name: str, field: str, value: object, *, zero: bool = False) -> No
         raise UserError(f"{name}.yaml: {field}: expected a number above 0; got {value!r}")
 
 
-def needed_mb(parameters: int | None, world_size: int, *, adaptive: bool = False) -> int | None:
+def needed_mb(parameters: int | None, world_size: int, method: str) -> int | None:
     """Return the guest memory (MB) that `world_size` replicas need; None is the usual.
 
-    Parameters, gradients, error feedback, what sparse methods select from and a copy in flight:
-    five times the parameters; a method that changes between codecs keeps what each of them
-    holds, ten times in all. Pages are taken from the host only when touched.
+    Parameters, gradients and a copy in flight: three times the parameters. What compresses keeps
+    its error feedback and what it selects from, too: five times. A method that changes between
+    codecs keeps what each of them holds: ten times. Pages are taken from the host only when
+    touched.
     """
     if parameters is None or parameters < 5_000_000:
         return None
-    copies = 10 if adaptive else 5
+    copies = 3 if method == "allreduce" else 10 if is_adaptive(method) else 5
     return 3072 + world_size * (384 + copies * 4 * parameters // 2**20)

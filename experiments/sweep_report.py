@@ -18,6 +18,7 @@ from matplotlib.lines import Line2D
 from .analysis import is_valid, ours_of
 from .atomic import write_text
 from .canvas import canvas, legend_above, save, style_context
+from .methods import is_adaptive
 from .overview import OFF
 from .plots import Plot, marker_size, plain_log
 from .report import TEMPLATES, facts, inline, number_text
@@ -229,7 +230,7 @@ def _as_accurate(accuracy: dict[str, float], *also: str) -> list[str]:
     return [
         label
         for label, value in accuracy.items()
-        if value >= accuracy[DENSE] - 0.005 and (label in also or not label.startswith("netsense"))
+        if value >= accuracy[DENSE] - 0.005 and (label in also or not is_adaptive(label))
     ]
 
 

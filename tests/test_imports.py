@@ -18,7 +18,8 @@ NETWORK = {"topologies", "testbed"}
 
 # Modules of experiments by what they are part of; folders end with a dot.
 PARTS = {
-    "neutral": {"", "atomic", "datasets", "devices", "devices.", "errors", "runs", "style"},
+    "neutral": {"", "atomic", "datasets", "devices", "devices.", "errors", "methods", "runs",
+                "style"},
     "analysis": {
         "analysis", "breakdown", "canvas", "claims", "columns", "crossing", "learning", "outages",
         "output", "overview", "plots", "records", "report", "reproduction", "reproduction_page",
@@ -30,7 +31,7 @@ PARTS = {
     },
     "harness": {
         "catalogue", "consistency", "engine", "estimate", "harness", "identity", "manifest",
-        "methods", "mistakes", "overrides", "precheck", "profiles", "progress", "repeat",
+        "mistakes", "overrides", "precheck", "profiles", "progress", "repeat",
         "reproduce", "scenario", "sections", "store", "sweep", "sweepfile", "yamlfile",
     },
     "shell": {"__main__", "commands."},

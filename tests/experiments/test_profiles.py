@@ -92,7 +92,9 @@ def test_a_profile_that_cannot_be_is_refused(
 
 
 def test_large_models_get_the_memory_they_need() -> None:
-    assert needed_mb(474_122, 8) is None
-    assert needed_mb(138_357_544, 8) > 8 * 4 * 553  # type: ignore[operator]
+    assert needed_mb(474_122, 8, "allreduce") is None
+    # eight ranks of all-reduce on VGG16 were seen to take 12 GB; 24 is what a small machine has
+    assert 12_000 < needed_mb(138_357_544, 8, "allreduce") < 20_000  # type: ignore[operator]
+    assert needed_mb(138_357_544, 8, "topk") > 8 * 4 * 553  # type: ignore[operator]
     # a rank of netsense on half of VGG16 was seen to take 1550 MB
-    assert needed_mb(34_600_000, 8, adaptive=True) > 8 * 1550  # type: ignore[operator]
+    assert needed_mb(34_600_000, 8, "netsense") > 8 * 1550  # type: ignore[operator]

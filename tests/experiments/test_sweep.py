@@ -163,6 +163,20 @@ def test_large_cells_do_not_run_beside_each_other(small: Plan, tmp_path: Path) -
     assert engine.most == 1
 
 
+def test_a_small_cell_runs_beside_a_large_one_that_another_waits_for(
+    small: Plan, tmp_path: Path
+) -> None:
+    sweep, cells, known = small
+    sizes = (3000, 3000, 1000)
+    cells = [changed(c, known, memory_mb=m) for c, m in zip(cells[:3], sizes, strict=True)]
+    engine = ProcessEngine(tmp_path / "log", slots=4)
+    engine.memory_mb = 5000
+    assert len(run((sweep, cells, known), tmp_path, engine).ran) == 3
+    assert engine.most == 2
+    # the two that start at once may write their lines in either order
+    assert starts(tmp_path)[2].endswith(f"s{cells[1].seed}")
+
+
 def test_an_edited_option_is_a_new_cell_and_the_others_stay(small: Plan, tmp_path: Path) -> None:
     sweep, cells, known = small
     edited = [

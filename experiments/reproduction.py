@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import functools
 import statistics
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from .analysis import RunTables, is_valid
@@ -158,14 +160,25 @@ class Reproduction:
         return found
 
     def agreements(self) -> dict[str, tuple[float, float]]:
-        """Return, per model and network, the dense step time (ms) in both sizes."""
+        """Return, per model and network, the dense step time (ms) in both sizes.
+
+        The mean over ranks and all steps but the first: a full-size run has few, and of a dense
+        step's time TCP's losses make several percent.
+        """
         found = {}
         for row in self.proofs[self.proofs["valid"]].to_dict("records"):
             place = (str(row["model"]), str(row["network"]))
-            other = self.value(place, str(row["method"]), "step_ms_p50")
-            if other is not None and pd.notna(row["step_ms_p50"]):
-                found[named(place)] = (float(row["step_ms_p50"]), other)
+            others = self._by_place.get((*place, str(row["method"])), [])
+            sizes = [self._mean_step_ms(cell) for cell in (row, *others[:1]) if cell["valid"]]
+            if len(sizes) == 2:
+                found[named(place)] = (sizes[0], sizes[1])
         return found
+
+    def _mean_step_ms(self, cell: Mapping[Any, Any]) -> float:
+        steps = self.tables.steps
+        same = [steps[key] == cell[key] for key in ("scenario", "variation", "method", "seed")]
+        own = steps[np.logical_and.reduce(same) & (steps["step"] > 0)]
+        return float(1e3 * (own["t_end_s"] - own["t_start_s"]).mean())
 
     def accuracy_lost(self) -> dict[str, float]:
         """Return, per method, how many accuracy points it ends below dense (median over cells)."""
@@ -189,8 +202,11 @@ class Reproduction:
             found[str(method)] = None if missed else float(times.median())
         return found
 
-    def best_at_equal_time(self, place: Place) -> tuple[float | None, dict[str, float]]:
-        """Return the time at which the first method has ended, and the best accuracy by then."""
+    def best_at_equal_time(self, place: Place) -> tuple[float | None, dict[str, float | None]]:
+        """Return the time at which the first method has ended, and the best accuracy by then.
+
+        None for a method that was not evaluated by then.
+        """
         evals = self.tables.evals
         cells = self.learning[self.learning["valid"]]
         cells = cells[(cells["model"] == place[0]) & (cells["network"] == place[1])]
@@ -202,7 +218,7 @@ class Reproduction:
         at_s = float(rows.groupby(["method", "seed"])["t_s"].max().min())
         early = rows[rows["t_s"] <= at_s].groupby(["method", "seed"])["accuracy"].max()
         medians = early.groupby("method").median().to_dict() if len(early) else {}
-        return at_s, {str(m): float(medians.get(m, 0.0)) for m in rows["method"].unique()}
+        return at_s, {str(m): medians.get(m) for m in rows["method"].unique()}
 
     def run_of(self, part: str, place: Place) -> RunTables | None:
         """Return a place as the tables of one run, whatever stood for its model.

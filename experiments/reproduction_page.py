@@ -141,7 +141,9 @@ def _discussion(found: Reproduction) -> list[tuple[str, str]]:
     for place in found.learning_places:
         at_s, best = found.best_at_equal_time(place)
         if at_s is not None:
-            texts = ", ".join(f"{m} {a:.1%}" for m, a in best.items())
+            texts = ", ".join(
+                f"{m} {'not evaluated yet' if a is None else f'{a:.1%}'}" for m, a in best.items()
+            )
             equal.append(
                 f"{WORDS.get(place[1], place[1])} after {at_s:.1f} s of training: {texts}"
             )

@@ -117,3 +117,12 @@ def test_the_page_stands_alone(whole: Reproduction) -> None:
 def test_a_spread_counts_what_it_is_of() -> None:
     assert spread([3.0, 1.0, 2.0]) == "1.00 / 2.00 / 3.00 (n = 3)"
     assert spread([]) == "not measured"
+
+
+def test_a_method_that_was_not_evaluated_in_time_has_no_accuracy(whole: Reproduction) -> None:
+    place = whole.learning_places[0]
+    at_s, best = whole.best_at_equal_time(place)
+    assert at_s is not None
+    early = whole.tables.evals[whole.tables.evals["t_s"] <= at_s]["method"]
+    assert {m for m, value in best.items() if value is not None} <= set(early)
+    assert best["allreduce"] is None  # its first evaluation comes after netsense's last

@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from .atomic import write_text, write_with
 from .columns import FORMATS, SUMMARY_COLUMNS, TABLES
 from .errors import UserError
+from .methods import is_adaptive
 from .outages import job_lines, outage_lines
 from .records import CellRecord, Row, read_manifest, read_run
 from .stats import Estimate, percentile, speedup
@@ -76,14 +77,21 @@ class RunTables:
     notes: dict[tuple[str, int], list[str]]
 
 
+def _done(cell: CellRecord) -> int:
+    """Return how many steps every rank completed."""
+    return min((len(rows) for rows in cell.steps.values()), default=0)
+
+
 def _warmup(cell: CellRecord) -> int:
-    value = cell.outcome.get("warmup_steps")
-    return DEFAULT_WARMUP_STEPS if value is None else int(value)
+    """Return how many first steps do not count; half of them where time ran out before that."""
+    asked = cell.outcome.get("warmup_steps")
+    warmup = DEFAULT_WARMUP_STEPS if asked is None else int(asked)
+    return warmup if _done(cell) > warmup else (_done(cell) + 1) // 2
 
 
 def _counted(cell: CellRecord) -> dict[int, list[Row]]:
     """Return each rank's steps after warm-up that every rank completed."""
-    done = min((len(rows) for rows in cell.steps.values()), default=0)
+    done = _done(cell)
     if len(cell.steps) < int(cell.meta.get("world_size", 1)):
         done = 0  # a rank without records: nothing is known of the whole
     return {rank: rows[_warmup(cell) : done] for rank, rows in cell.steps.items()}
@@ -98,7 +106,7 @@ def summarise(cell: CellRecord) -> Row:
     """
     counted = _counted(cell)
     rows = [row for rank_rows in counted.values() for row in rank_rows]
-    done = min((len(r) for r in cell.steps.values()), default=0)
+    done = _done(cell)
     result: Row = dict.fromkeys(SUMMARY_COLUMNS)
     result |= {
         "method": cell.label,
@@ -306,7 +314,7 @@ def is_valid(summary: pd.DataFrame) -> pd.Series:
 def ours_of(summary: pd.DataFrame) -> str | None:
     """Return the label that stands for the adaptive method: ``netsense``, or the first like it."""
     labels = list(dict.fromkeys(summary["method"]))
-    like = [label for label in labels if label.startswith("netsense")]
+    like = [label for label in labels if is_adaptive(label)]
     return "netsense" if "netsense" in labels else (like[0] if like else None)
 
 

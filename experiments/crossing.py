@@ -104,7 +104,8 @@ def break_even(
         plain_log(ax.yaxis, low, high)
         ax.set_ylabel("times as fast as dense")
     rates = sorted({r for methods in ratios.values() for p in methods.values() for r in p})
-    axes[-1].set_xticks(rates, [_rate(rate) for rate in rates])
+    ticks = _apart(rates)
+    axes[-1].set_xticks(ticks, [_rate(rate) for rate in ticks])
     axes[-1].xaxis.set_minor_formatter(lambda value, _: "")
     axes[-1].set_xlabel("rate of the links, bit/s")
     handles = [
@@ -129,5 +130,15 @@ def _over_dense(
     return found
 
 
+def _apart(rates: list[float]) -> list[float]:
+    """Return those of sorted rates whose labels have room on a logarithmic axis."""
+    least = (rates[-1] / rates[0]) ** (1 / 9)
+    kept = rates[:1]
+    for rate in rates[1:]:
+        if rate >= least * kept[-1]:
+            kept.append(rate)
+    return kept
+
+
 def _rate(rate_mbps: float) -> str:
-    return f"{rate_mbps / 1000:g} G" if rate_mbps >= 1000 else f"{rate_mbps:.4g} M"
+    return f"{rate_mbps / 1000:.4g} G" if rate_mbps >= 1000 else f"{rate_mbps:.4g} M"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
@@ -39,14 +40,17 @@ def notebook(
 
     book = nbformat.read(NOTEBOOK, as_version=4)
     os.environ["NETSENSEML_RUNS"] = json.dumps([str(_path(run)) for run in runs or []])
-    kernel = AsyncKernelManager(kernel_name="python3", transport="ipc")  # opens no port
     here = {"metadata": {"path": str(_ROOT)}}
-    client = NotebookClient(book, km=kernel, timeout=timeout_s, resources=here)
-    try:
-        client.execute()
-    except CellExecutionError as error:
-        last = str(error).strip().splitlines()[-1]
-        raise UserError(f"{short(NOTEBOOK)}: {last}") from None
+    with TemporaryDirectory(prefix="notebook-") as sockets:
+        kernel = AsyncKernelManager(kernel_name="python3", transport="ipc")  # opens no port
+        # beside this file lie the sockets; without it, where the caller is
+        kernel.connection_file = str(Path(sockets) / "kernel.json")
+        client = NotebookClient(book, km=kernel, timeout=timeout_s, resources=here)
+        try:
+            client.execute()
+        except CellExecutionError as error:
+            last = str(error).strip().splitlines()[-1]
+            raise UserError(f"{short(NOTEBOOK)}: {last}") from None
     out.parent.mkdir(parents=True, exist_ok=True)
     write_text(out, nbformat.writes(book))
     print(f"notebook {short(out)}")

@@ -71,6 +71,13 @@ def test_warm_up_is_what_the_cell_says(tmp_path: Path) -> None:
     assert ",32.000,1000.0000," in lines(tmp_path)[1]
 
 
+def test_a_run_that_time_ended_early_counts_half_of_its_steps(tmp_path: Path) -> None:
+    rows = [step(i, float(i), 0.5, 0.5) for i in range(3)]
+    write_cell(tmp_path, "fp16", steps={0: rows}, outcome={"warmup_steps": 3})
+    assert ",32.000,1000.0000," in lines(tmp_path)[1]
+    assert load_run(tmp_path).steps["counted"].tolist() == [False, False, True]
+
+
 def test_time_to_accuracy_is_the_first_evaluation_that_reaches_it(tmp_path: Path) -> None:
     evals = [
         {"step": i, "t_s": i + 0.5, "accuracy": a, "loss": 1.0}

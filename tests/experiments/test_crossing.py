@@ -30,3 +30,13 @@ def test_break_even_is_relative_to_dense_at_the_same_rate() -> None:
     assert len(figure.axes) == 1  # nothing to compare with in the other
     assert list(figure.axes[0].lines[0].get_ydata()) == [0.5, 0.9]
     assert break_even({"vgg16": {"netsense": {200.0: 1.0}}}) is None
+
+
+def test_rates_are_named_where_there_is_room() -> None:
+    rates = [20.24, 25.0, 40.09, 2500.0]
+    panel = {m: dict.fromkeys(rates, 1.0) for m in ("allreduce", "netsense")}
+    with style_context():
+        figure = break_even({"resnet18": panel})
+    assert figure is not None
+    labels = [label.get_text() for label in figure.axes[-1].get_xticklabels()]
+    assert labels == ["20.24 M", "40.09 M", "2.5 G"]

@@ -171,7 +171,7 @@ class LinkSense:
         if not self._sizes or not self.ping_s:
             return None
         best = max(self._sizes, key=lambda size: size[0] / max(size[1], 1))
-        return best if best[1] * self.ping_s <= CLEAR_SHARE * _quick(best[2]) else None
+        return best if best[1] * self.ping_s <= CLEAR_SHARE * min(best[2]) else None
 
     def _calibrate(self) -> None:
         """Learn the fixed cost of every size from the clearest one."""
@@ -239,14 +239,10 @@ def _loose(rows: Sequence[Measurement]) -> bool:
     return not any(row.main_link_bytes > 0 for row in rows)
 
 
-def _quick(times: list[float]) -> float:
-    """The shortest: what makes a message late is not the link's rate."""
-    return min(times)
-
-
 def _rate_of(size: tuple[float, float, list[float]], ping_s: float) -> float:
     moved, rounds, times = size
-    return moved / max(_quick(times) - rounds * ping_s, _FLOOR * _quick(times))
+    shortest_s = min(times)  # what makes a message late is not the link's rate
+    return moved / max(shortest_s - rounds * ping_s, _FLOOR * shortest_s)
 
 
 class Pace:

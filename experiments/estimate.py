@@ -2,7 +2,8 @@
 
 A cell's wall time is that of its start, booting and importing, and that of its steps. Both are
 taken from the most similar cells measured: the same but for the seed; else the same method,
-ranks and task; else the same ranks and task; else any. Without any there is no estimate.
+ranks and task; else the same ranks and task; else any, whose steps count as much as their models
+are large. Without any there is no estimate.
 """
 
 from __future__ import annotations
@@ -76,8 +77,16 @@ def predict(spec: Mapping[str, Any], measured: Iterable[Measured]) -> float | No
     # with other ranks: time per rank and step, the start being mostly theirs too
     ranks = [spec["world_size"] / m.spec["world_size"] for m in best]
     return median(
-        r * (m.start_s + m.step_s * planned_steps(spec)) for r, m in zip(ranks, best, strict=True)
+        r * (m.start_s + m.step_s * _size(spec, m.spec) * planned_steps(spec))
+        for r, m in zip(ranks, best, strict=True)
     )
+
+
+def _size(a: Mapping[str, Any], b: Mapping[str, Any]) -> float:
+    """Return how many times as large the model of `a` is: buckets are scaled with it."""
+    if a["workload"]["task"] == b["workload"]["task"]:
+        return 1.0
+    return float(a["bucket_cap_mb"] / b["bucket_cap_mb"])
 
 
 @dataclass

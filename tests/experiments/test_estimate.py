@@ -8,7 +8,8 @@ from experiments.progress import duration_text
 
 def cell(**more: Any) -> dict[str, Any]:
     spec = {"method": "fp16", "options": {}, "seed": 0, "world_size": 4, "steps": 10}
-    spec |= {"clock": "virtual", "workload": {"task": "t", "batch_size": 32}}
+    spec |= {"clock": "virtual", "bucket_cap_mb": 25.0}
+    spec["workload"] = {"task": "t", "batch_size": 32}
     return spec | more
 
 
@@ -29,6 +30,11 @@ def test_the_most_similar_cells_count() -> None:
 def test_steps_scale_what_is_not_the_start() -> None:
     assert predict(cell(steps=20), SEEN) == 20 + 2 * 10
     assert predict(cell(steps=20, world_size=8), SEEN[:1]) == 2 * (20 + 2 * 10)
+
+
+def test_another_model_counts_by_its_size() -> None:
+    small = cell(workload={"task": "u", "batch_size": 32}, bucket_cap_mb=2.5)
+    assert predict(small, SEEN[:1]) == 20 + 10 / 10
 
 
 def test_a_cell_that_ends_at_a_time_does_no_more_steps_than_it_can_compute() -> None:

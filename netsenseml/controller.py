@@ -24,7 +24,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from netsenseml.codecs.base import Codec
-from netsenseml.codecs.matrices import FactorCodec
 from netsenseml.costs import CodecCosts, Network, overhead_s
 from netsenseml.layout import Group
 from netsenseml.policy import Decision, Measurement, Policy
@@ -49,8 +48,7 @@ _PATIENCE_FASTER = 2
 _PATIENCE_FINER = 3
 _PATIENCE_MAX = 64
 #: A less lossy codec would send all that was left unsent at once, a step many times too long that
-#: training does not get over: for so many steps only this part of it goes along with each. Not so
-#: with a low-rank codec: what fits into its few columns is never too much.
+#: training does not get over: for so many steps only this part of it goes along with each.
 _RELEASE, _RELEASE_STEPS = 0.1, 20
 _SLACK = 0.03  # further progress per second given up before a codec is left for a faster one
 
@@ -131,7 +129,7 @@ class Controller(Policy):
             reason=self._reason,
             bandwidth_mbps=None if rate is None else rate * 8e-6,
             latency_ms=self._link.latency_s * 1e3 or None,
-            release=_RELEASE if self._holds_back() else 1.0,
+            release=_RELEASE if self._releasing else 1.0,
         )
 
     def observe(self, groups: Sequence[Group], rows: Sequence[Measurement]) -> None:
@@ -289,10 +287,6 @@ class Controller(Policy):
             self._releasing = _RELEASE_STEPS
         self._current, self._in_use = key, 0
         self._wanted, self._wanted_for = "", 0
-
-    def _holds_back(self) -> bool:
-        codec = self._candidates[self._current].codec
-        return self._releasing > 0 and not isinstance(codec, FactorCodec)
 
     def _score(self, key: str, groups: Sequence[Group], net: Network) -> float:
         """Expected progress per second."""

@@ -176,9 +176,9 @@ def _proofs(part: Iterable[tuple[Model, Any]]) -> Iterator[Variation]:
 
 def _accuracy(quick: bool) -> Iterator[Variation]:
     labels = ("allreduce", "topk-0.01", "netsense") if quick else _ALL
-    steps = 100 if quick else _LEARNER.steps
+    steps = 150 if quick else _LEARNER.steps
     # at a higher rate, or without a warm-up, a seed decides more than the method does
-    every = 20 if quick else 10
+    every = 15 if quick else 10
     learning = {"eval_every": every, "lr": 0.05, "lr_warmup_steps": 30, "momentum": 0.9}
     for network in ("500m",) if quick else [n for n in NETWORKS if n != "10g"]:
         yield _variation(

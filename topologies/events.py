@@ -121,16 +121,27 @@ def _links(topology: Topology, patterns: object) -> list[str]:
     return found
 
 
-def _nodes(topology: Topology, value: object, key: str) -> list[str]:
+def _nodes(topology: Topology, value: object) -> list[str]:
     valid = topology.nodes()
     listed = [value] if isinstance(value, str) else value
     if not isinstance(listed, Sequence) or not listed:
-        raise SpecError(key, "expected a node name or a list of them")
+        raise SpecError("nodes", "expected a node name or a list of them")
     for node in listed:
         if node not in valid:
             hint = nearest(node, valid) or f"; valid: {', '.join(valid)}"
-            raise SpecError(key, f"no host or switch {node!r}{hint}")
+            raise SpecError("nodes", f"no host or switch {node!r}{hint}")
     return list(listed)
+
+
+def _rank_host(topology: Topology, value: object) -> str:
+    """Return the name of a host that holds a rank: on others there is nothing to stop."""
+    valid = topology.rank_hosts()
+    if not isinstance(value, str) or value not in valid:
+        hint = nearest(value, valid)
+        raise SpecError(
+            "host", f"expected a host with a rank ({', '.join(valid)}); got {value!r}{hint}"
+        )
+    return value
 
 
 Made = list["LinkEvent | Fault"]
@@ -245,7 +256,7 @@ def _trace(
 
 def _partition(topology: Topology, *, nodes: Any, at_s: Any, until_s: Any) -> Made:
     """Take down every link between `nodes` and the rest, then bring them up again."""
-    group = set(_nodes(topology, nodes, "nodes"))
+    group = set(_nodes(topology, nodes))
     cut = [k.name for k in topology.links if (k.a in group) != (k.b in group)]
     if not cut:
         raise SpecError("nodes", "expected some but not all nodes")
@@ -256,13 +267,13 @@ def _partition(topology: Topology, *, nodes: Any, at_s: Any, until_s: Any) -> Ma
 
 def _rank_killed(topology: Topology, *, host: Any, at_s: Any) -> Made:
     """Kill the rank on one host, for good."""
-    (name,) = _nodes(topology, [host], "host")
+    name = _rank_host(topology, host)
     return [Fault(number("at_s", at_s, 0, unit="s"), "rank-killed", name)]
 
 
 def _host_paused(topology: Topology, *, host: Any, at_s: Any, duration_s: Any) -> Made:
-    """Stop all processes of one host for a while."""
-    (name,) = _nodes(topology, [host], "host")
+    """Stop all processes of one rank's host for a while."""
+    name = _rank_host(topology, host)
     length = number("duration_s", duration_s, 0, above=True, unit="s")
     return [Fault(number("at_s", at_s, 0, unit="s"), "host-paused", name, length)]
 

@@ -107,7 +107,7 @@ def test_faults() -> None:
         ({"at_s": 1, "links": "h0-s0", "up": True, "sender": "h1"}, "0.sender", "h0 or s0"),
         ({"kind": "squar", "links": "h0-s0"}, "0.kind", "did you mean 'square'"),
         ({"kind": "host-paused", "host": "h0", "at_s": 1}, "0.duration_s", "is missing"),
-        ({"kind": "rank-killed", "host": "h7", "at_s": 1}, "0.host", "no host"),
+        ({"kind": "rank-killed", "host": "h7", "at_s": 1}, "0.host", "with a rank (h0, h1, h2)"),
         ({"kind": "partition", "nodes": ["h0"], "at_s": 3, "until_s": 2}, "0.until_s", "than 3"),
         ({"kind": "trace", "links": "h0-s0", "file": "no", "stop_s": 3}, "0.file", "cannot read"),
         ("down", "0", "expected a mapping"),
@@ -118,6 +118,18 @@ def test_mistakes_are_refused(entry: object, key: str, words: str) -> None:
         expand_events([entry], NET, 100)
     assert caught.value.key == key
     assert words in caught.value.message
+
+
+@pytest.mark.parametrize("host", ["s0", "x0", ["h0"], None])
+@pytest.mark.parametrize("kind", ["rank-killed", "host-paused"])
+def test_faults_are_for_hosts_with_a_rank(kind: str, host: object) -> None:
+    net = star(2, rate_mbps=100, delay_ms=1, extra_hosts=1)
+    entry = {"kind": kind, "host": host, "at_s": 1}
+    entry |= {"duration_s": 1} if kind == "host-paused" else {}
+    with pytest.raises(SpecError) as caught:
+        expand_events([entry], net, 10)
+    assert caught.value.key == "0.host"
+    assert "expected a host with a rank (h0, h1)" in caught.value.message
 
 
 def test_a_runaway_expansion_is_refused() -> None:

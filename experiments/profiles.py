@@ -13,12 +13,11 @@ import math
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from topologies.checks import nearest
 
 from .errors import UserError
 from .methods import is_adaptive
+from .yamlfile import read_mapping
 
 __all__ = ["DEVICES", "load_profile", "needed_mb"]
 
@@ -34,10 +33,7 @@ def _read(name: str, key: str) -> dict[str, Any]:
         known = sorted(p.stem for p in DEVICES.glob("[a-z]*.yaml"))
         hint = nearest(name, known) or f"; valid: {', '.join(known)}"
         raise UserError(f"{key}: no '{name}'{hint}")
-    data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    if not isinstance(data, dict):
-        raise UserError(f"{path.name}: expected a mapping")
-    return data
+    return read_mapping(path, [*_TIMES, *_RATES, *_TEXTS])
 
 
 def load_profile(name: str, key: str = "workload.device") -> tuple[dict[str, Any], float]:

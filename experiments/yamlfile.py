@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from testbed.yamltext import YamlError, read_yaml
 from topologies.checks import nearest
 
 from .errors import UserError
@@ -40,19 +39,12 @@ def read_mapping(path: Path, keys: Sequence[str]) -> dict[str, Any]:
     Raises
     ------
     UserError
-        If it cannot be read or is no mapping.
+        If it cannot be read, has a key twice, or is no mapping.
     """
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"{short(path)}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise UserError(f"{short(path)}: expected UTF-8 text") from None
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f" line {mark.line + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or "cannot be parsed"
-        raise UserError(f"{short(path)}:{where} is not YAML: {problem}") from None
+        data = read_yaml(path)
+    except YamlError as error:
+        raise UserError(f"{short(path)}: {error}") from None
     if not isinstance(data, dict):
         raise UserError(f"{short(path)}: expected a mapping with keys {', '.join(keys)}")
     return data

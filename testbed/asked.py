@@ -9,12 +9,20 @@ from typing import Any
 from topologies import SpecError, Topology
 from topologies import build as build_topology
 from topologies.builders import BUILDERS
-from topologies.checks import nearest
+from topologies.checks import choice, nearest
+
+from .backends import ON_ONE_MACHINE
 
 __all__ = ["HELP", "AskError", "AskedNet", "read"]
 
 SCENARIOS = Path(__file__).parent.parent / "experiments" / "scenarios"
 HELP = "a scenario's name, a path to a .yaml, or a builder with values: star ranks=4 rate_mbps=50"
+
+_CHOICES = {
+    "clock": ("virtual", "real"),
+    "backend": ("auto", *ON_ONE_MACHINE),
+    "segmentation": ("auto", "on", "off"),
+}
 
 
 class AskError(Exception):
@@ -93,7 +101,7 @@ def _number(text: str) -> Any:
 
 
 def _of_scenario(name: str) -> AskedNet:
-    import yaml
+    from .yamltext import YamlError, read_yaml
 
     path = Path(name) if name.endswith((".yaml", ".yml")) else SCENARIOS / f"{name}.yaml"
     if not path.is_file():
@@ -101,13 +109,16 @@ def _of_scenario(name: str) -> AskedNet:
         hint = nearest(name, known) or f"; there are: {', '.join(known)}"
         raise AskError(f"no scenario or builder '{name}'{hint}")
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise AskError(f"{name}: cannot be read: {' '.join(str(error).split())}") from None
+        data = read_yaml(path)
+    except YamlError as error:
+        raise AskError(f"{name}: {error}") from None
     if not isinstance(data, dict) or not isinstance(data.get("world_size"), int):
         raise AskError(f"{name}: expected a scenario with world_size and topology")
     if not data.get("topology"):
         raise AskError(f"{name}: topology: is missing, so there is no network to make")
-    topology = build_topology(data["topology"], data["world_size"])
-    more = {k: str(data[k]) for k in ("clock", "backend", "segmentation") if k in data}
+    try:
+        topology = build_topology(data["topology"], data["world_size"])
+    except SpecError as error:
+        raise error.under("topology") from None
+    more = {key: choice(key, data[key], valid) for key, valid in _CHOICES.items() if key in data}
     return AskedNet(path.stem, topology, **more)

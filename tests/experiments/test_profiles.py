@@ -91,6 +91,16 @@ def test_a_profile_that_cannot_be_is_refused(
         load_profile("mine")
 
 
+def test_a_profile_with_a_key_twice_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (DEVICES / "resnet18.yaml").read_text() + "forward_s: 1\n"
+    (tmp_path / "mine.yaml").write_text(text)
+    monkeypatch.setattr(profiles, "DEVICES", tmp_path)
+    with pytest.raises(UserError, match=r"mine.yaml: forward_s: the key is there twice, in line"):
+        load_profile("mine")
+
+
 def test_large_models_get_the_memory_they_need() -> None:
     assert needed_mb(474_122, 8, "allreduce") is None
     # eight ranks of all-reduce on VGG16 were seen to take 12 GB; 24 is what a small machine has

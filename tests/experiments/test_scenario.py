@@ -175,6 +175,40 @@ def test_files_that_are_no_scenario(tmp_path: Path, text: str, words: str) -> No
         load(write(tmp_path, text + "\n"))
 
 
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ("seeds: [0]", "seeds: the key is there twice, in line"),
+        ("topology: {builder: star, builder: ring}", "builder: the key is there twice, in line"),
+        ("segmentation: [2000-13-01]", "no value can be '2000-13-01'"),
+        ("segmentation: [!!bool x]", "no value can be 'x'"),
+        ("segmentation: [1" + "0" * 400 + "]", "no value can be '1000"),
+        ("segmentation: [1" + "0" * 5000 + "]", "no value can be '1000"),
+        ("segmentation: " + "[" * 5000, "is nested too deeply"),
+    ],
+    ids=lambda text: text[:30],
+)
+def test_what_yaml_itself_would_let_pass_or_fail_on(tmp_path: Path, more: str, words: str) -> None:
+    with pytest.raises(UserError) as caught:
+        load(write(tmp_path, (SCENARIOS / "congested.yaml").read_text() + more + "\n"))
+    assert str(caught.value).startswith(f"{tmp_path / 'mine.yaml'}: ")
+    assert words in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_merged_key_may_be_overridden(tmp_path: Path) -> None:
+    text = (SCENARIOS / "congested.yaml").read_text()
+    assert "events:\n" in text
+    text = text.partition("events:\n")[0] + (
+        "events:\n"
+        "  - &drop {at_s: 4, links: 'h*-s0', rate_mbps: 25}\n"
+        "  - {<<: *drop, at_s: 8, rate_mbps: 50}\n"
+        "workload: {task: mlp, batch_size: 8, steps: 4, device: v100}\n"
+        "methods: [fp16]\n"
+    )
+    assert [e.at_s for e in load(write(tmp_path, text)).changes] == [4.0] * 4 + [8.0] * 4
+
+
 def test_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot be read"):
         load(tmp_path / "no.yaml")

@@ -131,6 +131,13 @@ def test_mistakes_are_one_line(tmp_path: Path, changes: dict[str, Any], words: s
     assert "\n" not in str(caught.value)
 
 
+def test_a_key_twice_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(yaml.safe_dump(GOOD, sort_keys=False) + "set: {}\n")
+    with pytest.raises(UserError, match=r"mine\.yaml: set: the key is there twice, in line \d"):
+        load(path)
+
+
 def test_a_variation_that_is_wrong_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError) as caught:
         sweep(tmp_path, grid={"world_size": [2, 1]})

@@ -105,6 +105,30 @@ def test_mistakes_are_one_line(
     assert said.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("world_size: 3\n", "world_size: the key is there twice, in line 1 and in line 4"),
+        ("clock: cpu\n", "clock: expected one of virtual, real; got 'cpu'"),
+        ("backend: gest\n", "backend: expected one of"),
+        ("segmentation: maybe\n", "segmentation: expected one of auto, on, off; got 'maybe'"),
+        ("more: [\n", "line 5 is not YAML"),
+    ],
+)
+def test_mistakes_in_a_scenario_are_one_line(
+    change: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(
+        "world_size: 2\ndescription: mine\n"
+        "topology: {builder: star, rate_mbps: 1, delay_ms: 1}\n" + change
+    )
+    assert main(["calibrate", str(path)]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"error: {path}: {words}")
+    assert said.count("\n") == 1
+
+
 def test_a_back_end_brings_its_clock(capsys: pytest.CaptureFixture[str]) -> None:
     from testbed import doctor, probes
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import ValidationError
 
-from topologies.checks import nearest
+from topologies.checks import nearest, shown
 
 __all__ = ["explain"]
 
@@ -37,20 +37,21 @@ def explain(error: ValidationError, sections: Mapping[str, Sequence[str]]) -> st
     first = [d for d in details if d["loc"][:2] == details[0]["loc"][:2]]
     detail = max(first, key=lambda d: len(d["loc"]))
     members = ("str", "Method", "bool", "int", "float")  # of the unions, not keys of the file
-    loc = [str(p) for p in detail["loc"] if p not in members]
-    key = ".".join(loc)
+    loc = [str(p) for p in detail["loc"] if p not in members] or [""]
     kind = detail["type"]
+    if loc[-1] == "[key]":  # what is wrong is the key itself
+        return f"{'.'.join(loc[:-2])}: expected keys that are texts; got {detail['input']}"
+    key = ".".join(loc)
     if kind == "extra_forbidden":
         return f"{key}: unknown key{_right_key(loc[-1], loc[0] if loc[1:] else '', sections)}"
     if kind == "missing":
         return f"{key}: is missing"
-    got = repr(detail["input"])
     wanted = _WANTED.get(kind, detail["msg"].removeprefix("Input should be "))
     if loc[0] == "methods" and len(loc) == 2:
         wanted = "a method's name or a mapping with name, label and options"
     if "options" in loc[2:-1]:
-        wanted = "a number, a text, true or false"
-    return f"{key}: expected {wanted}; got {got if len(got) <= 60 else got[:57] + '...'}"
+        wanted = "a finite number, a text, true or false"
+    return f"{key}: expected {wanted}; got {shown(detail['input'])}"
 
 
 def _right_key(wrong: str, section: str, sections: Mapping[str, Sequence[str]]) -> str:

@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
-from topologies.checks import SpecError, nearest
+from pydantic import ValidationError
+
+from topologies.checks import SpecError, nearest, shown
 
 from .scenario import Method, Scenario, default_label
 
@@ -38,7 +40,9 @@ def overridden(data: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str,
     return result
 
 
-def _put(data: dict[str, Any], path: str, value: Any) -> None:
+def _put(data: dict[str, Any], path: object, value: Any) -> None:
+    if not isinstance(path, str):
+        raise SpecError(str(path), "expected a path such as topology.rate_mbps")
     words = path.split(".")
     keys = list(Scenario.model_fields)
     if words[0] not in keys:
@@ -56,21 +60,21 @@ def _put(data: dict[str, Any], path: str, value: Any) -> None:
     elif isinstance(inner, dict):
         inner[words[0]] = value
     else:
-        raise SpecError(path, f"there is nothing below {inner!r}")
+        raise SpecError(path, f"there is nothing below {shown(inner)}")
 
 
 def _below(inner: Any, word: str, path: str) -> Any:
     if isinstance(inner, list):
         return inner[_index(inner, word, path)]
     if not isinstance(inner, dict):
-        raise SpecError(path, f"there is no '{word}' below {inner!r}")
+        raise SpecError(path, f"there is no '{word}' below {shown(inner)}")
     if inner.get(word) is None:
         inner[word] = {}
     return inner[word]
 
 
 def _index(entries: list[Any], word: str, path: str) -> int:
-    if not word.isdecimal() or int(word) >= len(entries):
+    if word not in map(str, range(len(entries))):
         raise SpecError(path, f"expected a number from 0 to {len(entries) - 1} for '{word}'")
     return int(word)
 
@@ -82,7 +86,10 @@ def _method(data: dict[str, Any], path: str, words: list[str]) -> tuple[dict[str
         raise SpecError(path, "the scenario has no list of methods")
     labels = []
     for number, entry in enumerate(entries):
-        method = Method(name=entry) if isinstance(entry, str) else Method.model_validate(entry)
+        try:
+            method = Method(name=entry) if isinstance(entry, str) else Method.model_validate(entry)
+        except ValidationError:
+            raise SpecError(path, f"no method is described by {shown(entry)}") from None
         label = method.label or default_label(method)
         labels.append(label)
         taken = label.split(".")

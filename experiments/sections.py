@@ -18,8 +18,10 @@ __all__ = [
     "default_label",
 ]
 
-OptionValue = bool | int | float | str
-Whole = Annotated[int, Field(strict=True, ge=1)]
+_MOST = 2**31 - 1  # of a whole number; none that makes sense is larger
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+OptionValue = bool | int | Finite | str
+Whole = Annotated[int, Field(strict=True, ge=1, le=_MOST)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
 
@@ -40,7 +42,7 @@ class Straggler(Strict):
         Compute time it needs more than they do, per step.
     """
 
-    rank: Annotated[int, Field(strict=True, ge=0)]
+    rank: Annotated[int, Field(strict=True, ge=0, lt=1024)]
     extra_ms: Positive
 
 
@@ -85,7 +87,7 @@ class Workload(Strict):
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     weight_decay: Annotated[float, Field(ge=0, le=1)] = 0.0
     schedule: Literal["constant", "cosine"] = "cosine"
-    lr_warmup_steps: Annotated[int, Field(ge=0)] = 0
+    lr_warmup_steps: Annotated[int, Field(ge=0, le=_MOST)] = 0
     straggler: Straggler | None = None
     stop_s: Positive | None = None
 

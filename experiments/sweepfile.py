@@ -8,7 +8,6 @@ a scenario of its own, whose methods and seeds are its cells.
 from __future__ import annotations
 
 import itertools
-import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from topologies import SpecError
+from topologies.checks import shown
 
 from .errors import UserError
 from .mistakes import explain
@@ -161,6 +161,10 @@ def _known(scenarios: list[str], key: str) -> list[str]:
     for i, name in enumerate(scenarios):
         if name in scenarios[:i]:
             raise SpecError(f"{key}.{i}", f"'{name}' is there twice")
+        try:
+            scenario_path(name)
+        except UserError as error:
+            raise SpecError(f"{key}.{i}", str(error)) from None
     return scenarios
 
 
@@ -207,15 +211,19 @@ def _axis(axis: str, word: str, values: Any) -> list[_Value]:
             raise SpecError(
                 f"{where}.{i}",
                 "expected a number, a text, true or false; give anything else a name:"
-                f" {axis}: {{some-name: {json.dumps(value, default=str)[:40]}}}",
+                f" {axis}: {{some-name: {shown(value)}}}",
             )
         made.append(_Value(f"{word}={str(value).lower()}", {axis: value}, {axis: value}))
     return made
 
 
-def _check_name(key: str, name: str) -> None:
-    if not _NAME.fullmatch(name):
-        raise SpecError(key, f"expected a name of letters, digits and . + _ -; got '{name}'")
+def _check_name(key: str, name: object) -> None:
+    if isinstance(name, str) and _NAME.fullmatch(name):
+        return
+    hint = "" if isinstance(name, str) else ", not in quotes"  # 10 and true are no texts in YAML
+    raise SpecError(
+        key, f"expected a name of letters, digits and . + _ -; got {shown(name)}{hint}"
+    )
 
 
 def _vary(name: str, common: Changes, point: list[_Value], where: str) -> Variation:

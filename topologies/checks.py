@@ -11,7 +11,21 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-__all__ = ["SpecError", "boolean", "choice", "integer", "known_keys", "nearest", "number", "text"]
+__all__ = [
+    "SpecError",
+    "boolean",
+    "choice",
+    "integer",
+    "known_keys",
+    "nearest",
+    "number",
+    "scalar",
+    "shown",
+    "text",
+]
+
+
+_MOST = 2**31 - 1  # of a whole number, unless said otherwise
 
 
 class SpecError(ValueError):
@@ -41,10 +55,23 @@ def nearest(wrong: object, valid: Iterable[str]) -> str:
     return f"; did you mean '{found[0]}'?" if found else ""
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
     """Return `value` on one line, short enough for a message."""
-    shown = repr(value)
-    return shown if len(shown) <= 60 else shown[:57] + "..."
+    try:
+        text = repr(value)
+    except ValueError:  # Python prints no number of more than 4300 digits
+        return "a number of thousands of digits"
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _is_finite(value: object) -> bool:
+    """Return whether `value` is a number, not a bool, that a float can hold."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an int too large for a float
+        return False
 
 
 def known_keys(
@@ -53,9 +80,7 @@ def known_keys(
     """Return `data` as a dict, refusing unknown and missing keys."""
     valid = list(valid)
     if not isinstance(data, Mapping):
-        raise SpecError(
-            key, f"expected a mapping with keys {', '.join(valid)}; got {_shown(data)}"
-        )
+        raise SpecError(key, f"expected a mapping with keys {', '.join(valid)}; got {shown(data)}")
     for name in data:
         if name not in valid:
             hint = nearest(name, valid) or f"; valid: {', '.join(valid)}"
@@ -91,33 +116,30 @@ def number(
         wanted = f"a number from {'above ' if above else ''}{low:.10g} to {high:.10g}{unit}"
     if low == -math.inf:
         wanted = f"a number{unit}"
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise SpecError(key, f"expected {wanted}; got {_shown(value)}")
-    if value < low or value > high or (above and value == low):
-        raise SpecError(key, f"expected {wanted}; got {_shown(value)}")
-    return float(value)
+    if not _is_finite(value) or not low <= value <= high or (above and value == low):  # type: ignore[operator]
+        raise SpecError(key, f"expected {wanted}; got {shown(value)}")
+    return float(value)  # type: ignore[arg-type]
 
 
-def integer(key: str, value: object, low: int, high: int | None = None) -> int:
+def integer(key: str, value: object, low: int, high: int = _MOST) -> int:
     """Return `value` as an int within [low, high]."""
-    wanted = f"a whole number of at least {low}" if high is None else f"{low} to {high}"
     whole = isinstance(value, int) and not isinstance(value, bool)
-    if not whole or value < low or (high is not None and value > high):  # type: ignore[operator]
-        raise SpecError(key, f"expected {wanted}; got {_shown(value)}")
+    if not whole or not low <= value <= high:  # type: ignore[operator]
+        raise SpecError(key, f"expected a whole number from {low} to {high}; got {shown(value)}")
     return int(value)  # type: ignore[call-overload]
 
 
 def boolean(key: str, value: object) -> bool:
     """Return `value`, which must be true or false."""
     if not isinstance(value, bool):
-        raise SpecError(key, f"expected true or false; got {_shown(value)}")
+        raise SpecError(key, f"expected true or false; got {shown(value)}")
     return value
 
 
 def text(key: str, value: object) -> str:
     """Return `value`, which must be a non-empty string."""
     if not isinstance(value, str) or not value:
-        raise SpecError(key, f"expected a name; got {_shown(value)}")
+        raise SpecError(key, f"expected a name; got {shown(value)}")
     return value
 
 
@@ -126,5 +148,14 @@ def choice(key: str, value: object, valid: Iterable[str]) -> str:
     valid = list(valid)
     if not isinstance(value, str) or value not in valid:
         hint = nearest(value, valid)
-        raise SpecError(key, f"expected one of {', '.join(valid)}; got {_shown(value)}{hint}")
+        raise SpecError(key, f"expected one of {', '.join(valid)}; got {shown(value)}{hint}")
     return value
+
+
+def scalar(key: str, value: object) -> bool | int | float | str:
+    """Return `value`, which must be a finite number, a text, true or false."""
+    if not isinstance(value, (bool, str)) and not _is_finite(value):
+        raise SpecError(
+            key, f"expected a finite number, a text, true or false; got {shown(value)}"
+        )
+    return value  # type: ignore[return-value]

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from .checks import SpecError, boolean, choice, integer, known_keys, nearest, number
+from .checks import SpecError, boolean, choice, integer, known_keys, nearest, number, shown, text
 from .spec import Topology
 from .traces import read_trace
 
@@ -99,10 +99,10 @@ def _times(start_s: object, stop_s: object, every_s: object) -> list[float]:
     start = number("start_s", start_s, 0, unit="s")
     stop = number("stop_s", stop_s, start, above=True, unit="s (start_s)")
     every = number("every_s", every_s, 0, above=True, unit="s")
-    count = math.floor((stop - start) / every + 1e-9)
+    count = (stop - start) / every + 1e-9
     if count > _MOST_EVENTS:
-        raise SpecError("every_s", f"expands to {count} changes; at most {_MOST_EVENTS}")
-    return [round(start + i * every, 6) for i in range(count + 1)]
+        raise SpecError("every_s", f"expands to {count:.6g} changes; at most {_MOST_EVENTS}")
+    return [round(start + i * every, 6) for i in range(math.floor(count) + 1)]
 
 
 def _links(topology: Topology, patterns: object) -> list[str]:
@@ -116,7 +116,7 @@ def _links(topology: Topology, patterns: object) -> list[str]:
         matches = fnmatch.filter(names, pattern) if isinstance(pattern, str) else []
         if not matches:
             hint = nearest(pattern, names) or f"; valid: {', '.join(names)}"
-            raise SpecError("links", f"no link matches {pattern!r}{hint}")
+            raise SpecError("links", f"no link matches {shown(pattern)}{hint}")
         found += [m for m in matches if m not in found]
     return found
 
@@ -129,7 +129,7 @@ def _nodes(topology: Topology, value: object) -> list[str]:
     for node in listed:
         if node not in valid:
             hint = nearest(node, valid) or f"; valid: {', '.join(valid)}"
-            raise SpecError("nodes", f"no host or switch {node!r}{hint}")
+            raise SpecError("nodes", f"no host or switch {shown(node)}{hint}")
     return list(listed)
 
 
@@ -139,7 +139,7 @@ def _rank_host(topology: Topology, value: object) -> str:
     if not isinstance(value, str) or value not in valid:
         hint = nearest(value, valid)
         raise SpecError(
-            "host", f"expected a host with a rank ({', '.join(valid)}); got {value!r}{hint}"
+            "host", f"expected a host with a rank ({', '.join(valid)}); got {shown(value)}{hint}"
         )
     return value
 
@@ -155,7 +155,7 @@ def _each(
     for name in _links(topology, links):
         link = topology.link(name)
         if sender is not None and sender not in (link.a, link.b):
-            raise SpecError("sender", f"expected {link.a} or {link.b}; got {sender!r}")
+            raise SpecError("sender", f"expected {link.a} or {link.b}; got {shown(sender)}")
         made += [LinkEvent(t, name, dict(changes), sender) for t, changes in steps]  # type: ignore[arg-type]
     return made
 
@@ -235,7 +235,7 @@ def _trace(
     sender: Any = None,
 ) -> Made:  # fmt: skip
     """Replay a recorded rate, repeated until `stop_s`; rates below `least_mbps` become it."""
-    recorded, length_s = read_trace(Path(file), format, every_s)
+    recorded, length_s = read_trace(file, format, every_s)
     start = number("start_s", start_s, 0, unit="s")
     stop = number("stop_s", stop_s, start, above=True, unit="s (start_s)")
     factor = number("scale", scale, 0, above=True)
@@ -323,8 +323,8 @@ def _expand_one(entry: object, topology: Topology, end_s: float, folder: Path | 
     fields = list(inspect.signature(expand).parameters.values())[1:]
     needed = [p.name for p in fields if p.default is p.empty]
     known_keys("", values, [*(p.name for p in fields), "kind"], needed)
-    if "file" in values and isinstance(values["file"], str):
-        values["file"] = (folder or Path()) / values["file"]
+    if "file" in values:
+        values["file"] = (folder or Path()) / text("file", values["file"])
     made = expand(topology, **values)
     late = max((e.at_s for e in made), default=0.0)
     if late > end_s:

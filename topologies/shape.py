@@ -56,7 +56,7 @@ class Queue:
         if self.bytes is not None:
             integer("bytes", self.bytes, FRAME_BYTES)
         if self.packets is not None:
-            integer("packets", self.packets, 1)
+            integer("packets", self.packets, 1, 1_000_000)
         if self.bdp is not None:
             number("bdp", self.bdp, 0, 1000, above=True)
 

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from .checks import SpecError, boolean, integer, known_keys, nearest, number
+from .checks import SpecError, boolean, integer, known_keys, nearest, number, shown, text
 from .shape import FRAME_BYTES, Link
 
 __all__ = ["Host", "Switch", "Topology"]
@@ -92,6 +92,7 @@ class Topology:
     def __post_init__(self) -> None:
         for name in ("hosts", "switches", "links"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
+        text("name", self.name)
         boolean("stp", self.stp)
         self._check_names()
         self._check_links()
@@ -103,7 +104,7 @@ class Topology:
             for i, node in enumerate(getattr(self, group)):
                 key = f"{group}.{i}.name"
                 if not isinstance(node.name, str) or not _NAME.fullmatch(node.name):
-                    raise SpecError(key, f"expected a-z then a-z0-9; got {node.name!r}")
+                    raise SpecError(key, f"expected a-z then a-z0-9; got {shown(node.name)}")
                 if node.name in seen:
                     raise SpecError(key, f"'{node.name}' is used twice")
                 seen.add(node.name)

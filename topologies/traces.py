@@ -15,6 +15,8 @@ from .checks import SpecError, choice, number
 __all__ = ["parse_csv", "parse_mahimahi", "read_trace"]
 
 _DELIVERY_BYTES = 1504
+_MOST_DIGITS = 12  # of a time stamp: thirty years
+_MOST_WINDOWS = 1_000_000
 
 Steps = list[tuple[float, float]]  # (time_s, rate_mbps), rising times from 0
 
@@ -25,7 +27,7 @@ def parse_mahimahi(text: str, every_s: float) -> tuple[Steps, float]:
     for n, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.startswith("#"):
             continue
-        if not line.strip().isdigit():
+        if not line.strip().isdecimal() or len(line.strip()) > _MOST_DIGITS:
             raise SpecError("file", f"line {n}: expected a whole number of milliseconds")
         stamps.append(int(line))
         if len(stamps) > 1 and stamps[-1] < stamps[-2]:
@@ -33,7 +35,10 @@ def parse_mahimahi(text: str, every_s: float) -> tuple[Steps, float]:
     if not stamps or stamps[-1] == 0:
         raise SpecError("file", "expected time stamps above 0")
     length_s = stamps[-1] / 1e3
-    counts = [0] * math.ceil(length_s / every_s - 1e-9)
+    windows = math.ceil(length_s / every_s - 1e-9)
+    if windows > _MOST_WINDOWS:
+        raise SpecError("every_s", f"makes {windows} windows; at most {_MOST_WINDOWS}")
+    counts = [0] * windows
     for stamp in stamps:  # a delivery at time t uses the window that ends at or after t
         counts[max(0, math.ceil(stamp / 1e3 / every_s - 1e-9) - 1)] += 1
     steps = []
@@ -87,11 +92,12 @@ def read_trace(path: Path, kind: str = "auto", every_s: float = 0.1) -> tuple[St
         After which the trace may be repeated.
     """
     choice("format", kind, ["auto", "mahimahi", "csv"])
+    window_s = number("every_s", every_s, 0.001, 60, unit="s")
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:  # not text, or a name that no file can have
         reason = getattr(error, "strerror", None) or "not a text file"
         raise SpecError("file", f"cannot read {path}: {reason}") from None
     if kind == "csv" or (kind == "auto" and path.suffix == ".csv"):
         return parse_csv(text)
-    return parse_mahimahi(text, number("every_s", every_s, 0.001, 60, unit="s"))
+    return parse_mahimahi(text, window_s)

@@ -9,7 +9,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .checks import SpecError, choice, integer, known_keys, nearest, number, text
+from .checks import (
+    SpecError,
+    choice,
+    integer,
+    known_keys,
+    nearest,
+    number,
+    scalar,
+    shown,
+    text,
+)
 from .spec import Topology
 
 __all__ = ["Flow", "Job", "Traffic", "expand_jobs", "expand_traffic"]
@@ -173,15 +183,19 @@ class Job:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if isinstance(self.hosts, str) or len(self.hosts) < 2:
-            raise SpecError("hosts", "expected a list of at least two hosts")
+        if not isinstance(self.hosts, (list, tuple)) or len(self.hosts) < 2:
+            raise SpecError(
+                "hosts", f"expected a list of at least two hosts; got {shown(self.hosts)}"
+            )
         object.__setattr__(self, "hosts", tuple(self.hosts))
         for name in ("method", "name"):
             text(name, getattr(self, name))
         if not re.fullmatch(r"[a-z0-9-]+", self.name):
-            raise SpecError("name", f"expected a-z, 0-9 and -; got {self.name!r}")
+            raise SpecError("name", f"expected a-z, 0-9 and -; got {shown(self.name)}")
         if not isinstance(self.options, dict):
-            raise SpecError("options", "expected a mapping")
+            raise SpecError("options", f"expected a mapping; got {shown(self.options)}")
+        for name, value in self.options.items():
+            scalar(f"options.{text('options', name)}", value)
         if self.task is not None:
             text("task", self.task)
         for name in ("batch_size", "steps"):
@@ -224,7 +238,7 @@ def expand_jobs(entries: object, topology: Topology, end_s: float) -> list[Job]:
             for host in job.hosts:
                 if host not in free:
                     hint = nearest(host, free) or f"; free: {', '.join(free) or 'none'}"
-                    raise SpecError("hosts", f"{host!r} is not free for a job{hint}")
+                    raise SpecError("hosts", f"{shown(host)} is not free for a job{hint}")
                 free.remove(host)
             if job.name in [other.name for other in jobs]:
                 raise SpecError("name", f"'{job.name}' is used twice")
@@ -268,7 +282,7 @@ def _traffic(entry: object, hosts: list[str], end_s: float) -> Traffic:
     for end in ("source", "sink"):
         if values[end] not in hosts:
             hint = nearest(values[end], hosts) or f"; valid: {', '.join(hosts)}"
-            raise SpecError(end, f"no host {values[end]!r}{hint}")
+            raise SpecError(end, f"no host {shown(values[end])}{hint}")
     if values["source"] == values["sink"]:
         raise SpecError("sink", f"expected another host than '{values['source']}'")
     traffic = Traffic(**values)

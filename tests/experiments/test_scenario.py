@@ -149,7 +149,18 @@ MISTAKES = [
     ("methods", ("fp16",), "methods.6.label: 'fp16' is used twice"),
     ("methods", (3,), "methods.6: expected a method's name"),
     ("methods", ({"name": "topk", "option": {}},), "methods.6.option: unknown key"),
-    ("methods", ({"name": "topk", "options": {"r": [1]}},), "methods.6.options.r: expected a num"),
+    (
+        "methods",
+        ({"name": "topk", "options": {"r": [1]}},),
+        "methods.6.options.r: expected a finite num",
+    ),
+    (
+        "methods",
+        ({"name": "topk", "options": {"r": float("inf")}},),
+        "options.r: expected a finite",
+    ),
+    ("workload.steps", 2**40, "workload.steps: expected less than or equal to 2147483647"),
+    ("topology.rate_mbps", 2**63, "topology.rate_mbps: expected a number from above 0"),
     ("methods", ({"name": "topk", "label": "a/b"},), "methods.6.label: expected"),
 ]
 

@@ -1,3 +1,4 @@
+import datetime
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,14 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"grid": {"methods": {"a b": []}}}, "grid.methods.a b: expected a name of letters"),
     ({"grid": {"seeds.5": [1]}}, "expected a number from 0 to 1 for '5'"),
     ({"grid": {"world_size.x": [1]}}, "there is no"),
+    (
+        {"grid": {"net": {1: {}}}},
+        "grid.net.1: expected a name of letters",
+    ),
+    ({"grid": {"net": {"one": {1: 2}}}}, "grid.1: expected a path such as topology.rate_mbps"),
+    ({"grid": {1: [2]}}, "grid: expected keys that are texts; got 1"),
+    ({"grid": {"world_size": [{datetime.date.max: 1}]}}, "grid.world_size.0: expected a number"),
+    ({"set": {"methods": [5], "methods.fp16.label": "x"}}, "no method is described by 5"),
     ({"variations": [{"set": {}}]}, "variations.0.name: is missing"),
     ({"grid": {}, "variations": [{"name": "a"}, {"name": "a"}]}, "'smoke/a' is there twice"),
 ]

@@ -110,6 +110,9 @@ def test_faults() -> None:
         ({"kind": "rank-killed", "host": "h7", "at_s": 1}, "0.host", "with a rank (h0, h1, h2)"),
         ({"kind": "partition", "nodes": ["h0"], "at_s": 3, "until_s": 2}, "0.until_s", "than 3"),
         ({"kind": "trace", "links": "h0-s0", "file": "no", "stop_s": 3}, "0.file", "cannot read"),
+        ({"kind": "trace", "links": "h0-s0", "file": None, "stop_s": 3}, "0.file", "got None"),
+        ({"kind": "trace", "links": "h0-s0", "file": "\0", "stop_s": 3}, "0.file", "cannot read"),
+        ({"at_s": 10**400, "links": "h0-s0", "up": True}, "0.at_s", "at least 0"),
         ("down", "0", "expected a mapping"),
     ],
 )

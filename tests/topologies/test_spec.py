@@ -92,7 +92,7 @@ def test_longest_round_trip_counts_for_the_queue_of_a_shared_link() -> None:
         ({"bandwith_mbps": 10}, "links.0.bandwith_mbps", "did you mean 'rate_mbps'"),
         ({"queue": {"bytes": 5, "bdp": 1}}, "links.0.queue", "exactly one"),
         ({"queue": {"byte": 5}}, "links.0.queue.byte", "did you mean 'bytes'"),
-        ({"queue": {"bytes": 5}}, "links.0.queue.bytes", "at least 1514"),
+        ({"queue": {"bytes": 5}}, "links.0.queue.bytes", "from 1514"),
         ({"reverse": {"loss_pct": -1}}, "links.0.reverse.loss_pct", "0 to 100"),
         ({"reverse": {"lossy": 1}}, "links.0.reverse.lossy", "unknown key"),
         ({"loss_model": {"kind": "gilbert"}}, "links.0.loss_model.kind", "gilbert-elliott"),

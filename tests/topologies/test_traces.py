@@ -38,6 +38,9 @@ def test_csv() -> None:
         ("t.csv", "time_s,rate_mbps\n0,-1\n", "line 2"),
         ("t.mahi", "5\n4\n", "line 2: time goes backwards"),
         ("t.mahi", "5\n4.5\n", "line 2: expected a whole number"),
+        ("t.mahi", "²\n", "line 1: expected a whole number"),
+        ("t.mahi", "1" * 400, "line 1: expected a whole number"),
+        ("t.mahi", "900000000000\n", "every_s: makes 9000000000 windows"),
         ("t.mahi", "", "above 0"),
     ],
 )

@@ -1,6 +1,6 @@
 import pytest
 
-from topologies import Flow, SpecError, expand_traffic, star
+from topologies import Flow, SpecError, expand_jobs, expand_traffic, star
 
 NET = star(2, rate_mbps=100, delay_ms=1, extra_hosts=1)
 
@@ -57,5 +57,27 @@ def test_flows_of_all_entries_are_sorted() -> None:
 def test_mistakes_are_refused(change: dict[str, object], key: str, words: str) -> None:
     with pytest.raises(SpecError) as caught:
         expand(**change)
+    assert caught.value.key == key
+    assert words in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("change", "key", "words"),
+    [
+        ({"hosts": None}, "0.hosts", "at least two hosts; got None"),
+        ({"hosts": 5}, "0.hosts", "at least two hosts; got 5"),
+        ({"hosts": {"x0": 1, "x1": 2}}, "0.hosts", "at least two hosts"),
+        ({"hosts": ["x0", 5]}, "0.hosts", "5 is not free"),
+        ({"options": {"ratio": float("nan")}}, "0.options.ratio", "finite number"),
+        ({"options": {"ratio": [1]}}, "0.options.ratio", "finite number"),
+        ({"options": {1: 1}}, "0.options", "got 1"),
+        ({"steps": 10**400}, "0.steps", "whole number from 1"),
+    ],
+)
+def test_mistakes_in_a_job_are_refused(change: dict, key: str, words: str) -> None:
+    net = star(2, rate_mbps=100, delay_ms=1, extra_hosts=2)
+    entry = {"kind": "training", "hosts": ["x0", "x1"], "method": "topk", **change}
+    with pytest.raises(SpecError) as caught:
+        expand_jobs([entry], net, 100)
     assert caught.value.key == key
     assert words in caught.value.message

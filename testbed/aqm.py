@@ -133,8 +133,8 @@ def _differences(
     wrong = []
     for key, want in asked.items():
         have = float(options.get(key, 0))
-        # times are shown in whole microseconds, a burst after its rounding to time
-        slack = {"burst": 8.0, "target": 1.0, "interval": 1.0}.get(key, 0.0)
-        if abs(have - want) > slack + 1e-6 * abs(want):
+        # rates are whole bytes, times whole microseconds; a burst is rounded to time
+        slack = {"rate": 1.0, "burst": 8.0, "target": 1.0, "interval": 1.0}.get(key, 0.0)
+        if abs(have - want) > slack + 1e-6 * abs(want) or (want and not have):
             wrong.append(f"{name}: {kind} {key} asked {float(want):g}, got {have:g}")
     return wrong

@@ -25,6 +25,7 @@ import itertools
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from . import checks
 from .checks import SpecError, choice, integer, known_keys, nearest, number
 from .shape import SHAPE_FIELDS, Link, shape_values
 from .spec import Host, Switch, Topology
@@ -90,7 +91,7 @@ def _two_sided(
     left, right = draft.switch("s0"), draft.switch("s1")
     half = (draft.ranks + 1) // 2
     draft.attach(lambda i: left if i < half else right, lambda i: right if i % 2 else left)
-    number(f"{middle}_rate_mbps", rate, 0, 1_000_000, above=True, unit="Mbit/s")
+    checks.rate(f"{middle}_rate_mbps", rate)
     number(f"{middle}_delay_ms", delay, 0, 60_000, unit="ms")
     own = shape_values({} if queue is None else {"queue": queue})
     draft.link(left, right, rate_mbps=rate, delay_ms=delay, **own)
@@ -184,7 +185,7 @@ def leaf_spine(
     draft = _draft("leaf_spine", ranks, rate_mbps, delay_ms, queue, extra_hosts, shape)
     integer("leaves", leaves, 1, draft.ranks)
     number("oversubscription", oversubscription, 0, 1000, above=True)
-    number("rate_mbps", rate_mbps, 0, 1_000_000, above=True, unit="Mbit/s")
+    checks.rate("rate_mbps", rate_mbps)
     spine = draft.switch("s0")
     names = [draft.switch(f"s{i + 1}") for i in range(leaves)]
     uplink = min(1_000_000.0, rate_mbps * -(-draft.ranks // leaves) / oversubscription)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 __all__ = [
+    "RATES_MBPS",
     "SpecError",
     "boolean",
     "choice",
@@ -19,12 +20,15 @@ __all__ = [
     "known_keys",
     "nearest",
     "number",
+    "rate",
     "scalar",
     "shown",
     "text",
 ]
 
 
+#: rates of links and traffic; tc and iperf3 take what rounds to 0 bit/s for no limit at all
+RATES_MBPS = (0.001, 1_000_000.0)
 _MOST = 2**31 - 1  # of a whole number, unless said otherwise
 
 
@@ -119,6 +123,11 @@ def number(
     if not _is_finite(value) or not low <= value <= high or (above and value == low):  # type: ignore[operator]
         raise SpecError(key, f"expected {wanted}; got {shown(value)}")
     return float(value)  # type: ignore[arg-type]
+
+
+def rate(key: str, value: object) -> float:
+    """Return `value`, which must be a rate in Mbit/s within `RATES_MBPS`."""
+    return number(key, value, *RATES_MBPS, unit="Mbit/s")
 
 
 def integer(key: str, value: object, low: int, high: int = _MOST) -> int:

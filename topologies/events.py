@@ -16,18 +16,28 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from .checks import SpecError, boolean, choice, integer, known_keys, nearest, number, shown, text
+from .checks import (
+    RATES_MBPS,
+    SpecError,
+    boolean,
+    choice,
+    integer,
+    known_keys,
+    nearest,
+    number,
+    shown,
+    text,
+)
 from .spec import Topology
 from .traces import read_trace
 
 __all__ = ["KINDS", "Fault", "LinkEvent", "expand_events"]
 
-# field: (lowest, highest, lowest itself refused)
 _LIMITS = {
-    "rate_mbps": (0.0, 1_000_000.0, True),
-    "delay_ms": (0.0, 60_000.0, False),
-    "jitter_ms": (0.0, 60_000.0, False),
-    "loss_pct": (0.0, 100.0, False),
+    "rate_mbps": RATES_MBPS,
+    "delay_ms": (0.0, 60_000.0),
+    "jitter_ms": (0.0, 60_000.0),
+    "loss_pct": (0.0, 100.0),
 }
 _MOST_EVENTS = 100_000
 
@@ -90,8 +100,7 @@ class Fault:
 
 def _value(field: str, value: object, key: str | None = None) -> float:
     choice("field", field, _LIMITS)
-    low, high, above = _LIMITS[field]
-    return number(key or field, value, low, high, above=above)
+    return number(key or field, value, *_LIMITS[field])
 
 
 def _times(start_s: object, stop_s: object, every_s: object) -> list[float]:

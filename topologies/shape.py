@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .checks import SpecError, boolean, choice, integer, known_keys, number, text
+from .checks import SpecError, boolean, choice, integer, known_keys, number, rate, text
 
 __all__ = [
     "AQMS",
@@ -136,7 +136,7 @@ class Shape:
     Parameters
     ----------
     rate_mbps : float
-        Layer-2 rate, 1 Mbit = 1 000 000 bit.
+        Layer-2 rate, 1 Mbit = 1 000 000 bit; at least 0.001.
     delay_ms : float
         One-way delay.
     loss_pct : float
@@ -174,7 +174,7 @@ class Shape:
     ecn: bool = False
 
     def __post_init__(self) -> None:
-        number("rate_mbps", self.rate_mbps, 0, 1_000_000, above=True, unit="Mbit/s")
+        rate("rate_mbps", self.rate_mbps)
         number("delay_ms", self.delay_ms, 0, 60_000, unit="ms")
         number("jitter_ms", self.jitter_ms, 0, 60_000, unit="ms")
         boolean("jitter_keeps_order", self.jitter_keeps_order)

@@ -16,6 +16,7 @@ from .checks import (
     known_keys,
     nearest,
     number,
+    rate,
     scalar,
     shown,
     text,
@@ -110,7 +111,7 @@ class Traffic:
         if self.congestion_control is not None:
             text("congestion_control", self.congestion_control)
         if self.rate_mbps is not None:
-            number("rate_mbps", self.rate_mbps, 0, 1_000_000, above=True, unit="Mbit/s")
+            rate("rate_mbps", self.rate_mbps)
         number("start_s", self.start_s, 0, unit="s")
         if self.stop_s is not None:
             number("stop_s", self.stop_s, self.start_s, above=True, unit="s (start_s)")

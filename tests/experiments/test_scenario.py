@@ -137,7 +137,7 @@ MISTAKES = [
     ("seeds", [], "seeds: expected at least one entry"),
     ("seeds", [0, 0], "seeds.1: 0 is used twice"),
     ("target_accuracy", 75, "target_accuracy: expected"),
-    ("topology.rate_mbps", 0, "topology.rate_mbps: expected a number from above 0"),
+    ("topology.rate_mbps", 0, "topology.rate_mbps: expected a number from 0.001"),
     ("topology.loss_pct", 120, "topology.loss_pct: expected a number from 0 to 100 percent"),
     ("topology.builder", "strar", "did you mean 'star'"),
     ("topology", "star", "topology: expected a mapping"),
@@ -160,7 +160,7 @@ MISTAKES = [
         "options.r: expected a finite",
     ),
     ("workload.steps", 2**40, "workload.steps: expected less than or equal to 2147483647"),
-    ("topology.rate_mbps", 2**63, "topology.rate_mbps: expected a number from above 0"),
+    ("topology.rate_mbps", 2**63, "topology.rate_mbps: expected a number from 0.001"),
     ("methods", ({"name": "topk", "label": "a/b"},), "methods.6.label: expected"),
 ]
 

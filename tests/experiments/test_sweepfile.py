@@ -111,7 +111,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"description": ...}, "description: is missing"),
     ({"set": {"topolgy.rate_mbps": 1}}, "has no key 'topolgy'; did you mean 'topology'"),
     ({"set": {"workload.step": 4}}, "workload.step: unknown key; did you mean 'steps'"),
-    ({"grid": {"topology.rate_mbps": [-1]}}, "topology.rate_mbps: expected a number from above 0"),
+    ({"grid": {"topology.rate_mbps": [-1]}}, "topology.rate_mbps: expected a number from 0.001"),
     ({"grid": {"topology.rate_mbps": []}}, "grid.topology.rate_mbps: expected at least one value"),
     ({"grid": {"topology.rate_mbps": 5}}, "grid.topology.rate_mbps: expected a list of values"),
     ({"grid": {"seeds": [[0], [1]]}}, "grid.seeds.0: expected a number, a text, true or false"),

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from testbed.aqm import bucket_lines
+from testbed.aqm import BURST_BYTES, bucket_differences, bucket_lines
 from testbed.shaping import (
     Direction,
     Shaper,
@@ -68,6 +68,31 @@ def test_planted_differences_are_caught(path: tuple[str, ...], value: object, sa
     place[path[-1]] = value
     (text,) = differences(direction(), wrong)
     assert says in text
+
+
+@pytest.mark.parametrize(
+    ("shape", "says"),
+    [
+        (Shape(rate_mbps=0.001, delay_ms=1, loss_pct=1), "rate_mbps asked 0.001, got 0"),
+        (Shape(rate_mbps=100, delay_ms=1, loss_pct=1e-6), "loss_pct asked 1e-06, got 0"),
+    ],
+)
+def test_what_tc_rounds_to_nothing_is_caught(shape: Shape, says: str) -> None:
+    got = json.loads(json.dumps(CAPTURED))
+    got["options"]["rate"]["rate"] = 0 if shape.rate_mbps < 1 else 12_500_000
+    got["options"]["loss-random"]["loss"] = 0 if shape.loss_pct < 1 else 0.01
+    assert any(says in text for text in differences(direction(shape), got))
+
+
+def test_a_bucket_rounds_its_rate_to_whole_bytes() -> None:
+    shape = Shape(rate_mbps=0.123457, delay_ms=1, aqm="bfifo")
+
+    def below(rate: int) -> list[dict[str, object]]:
+        return [{"kind": "tbf", "handle": "2:", "options": {"rate": rate, "burst": BURST_BYTES}}]
+
+    assert bucket_differences("s0>h0", shape, 65536, below(15_432)) == []
+    assert bucket_differences("s0>h0", shape, 65536, below(15_430)) != []
+    assert bucket_differences("s0>h0", shape, 65536, below(0)) != []
 
 
 def test_qdisc_that_is_gone_is_caught() -> None:

@@ -100,7 +100,7 @@ def test_faults() -> None:
         ({"at_s": 101, "links": "h0-s0", "up": False}, "0.at_s", "after the end"),
         ({"at_s": 1, "links": "h9-s0", "up": False}, "0.links", "did you mean"),
         ({"at_s": 1, "links": "h0-s0"}, "0", "changes nothing"),
-        ({"at_s": 1, "links": "h0-s0", "rate_mbps": 0}, "0.rate_mbps", "above 0"),
+        ({"at_s": 1, "links": "h0-s0", "rate_mbps": 0}, "0.rate_mbps", "from 0.001 to 1000000"),
         ({"at_s": 1, "links": "h0-s0", "up": 0}, "0.up", "true or false"),
         ({"at_s": -1, "links": "h0-s0", "up": True}, "0.at_s", "at least 0"),
         ({"at_s": 1, "links": "h0-s0", "rate": 5}, "0.rate", "did you mean 'rate_mbps'"),
@@ -133,6 +133,29 @@ def test_faults_are_for_hosts_with_a_rank(kind: str, host: object) -> None:
         expand_events([entry], net, 10)
     assert caught.value.key == "0.host"
     assert "expected a host with a rank (h0, h1)" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("entry", "key"),
+    [
+        ({"at_s": 1, "rate_mbps": 4e-7}, "rate_mbps"),
+        ({"kind": "ramp", "every_s": 1, "from_value": 5, "to_value": 4e-7}, "to_value"),
+        ({"kind": "square", "low": 4e-7, "low_s": 1, "high": 2, "high_s": 1}, "low"),
+        ({"kind": "walk", "every_s": 1, "from_value": 5, "low": 4e-7, "high": 9, "step_pct": 5,
+          "seed": 1}, "low"),
+        ({"kind": "trace", "file": "t.csv", "start_s": 1, "stop_s": 3, "least_mbps": 4e-7},
+         "least_mbps"),
+    ],
+)  # fmt: skip
+def test_rates_that_tc_takes_for_no_limit_are_refused(
+    entry: dict, key: str, tmp_path: Path
+) -> None:
+    (tmp_path / "t.csv").write_text("time_s,rate_mbps\n0,1\n")
+    more = {"field": "rate_mbps", "start_s": 1, "stop_s": 3}
+    entry = entry if entry.get("kind") in (None, "trace") else {**more, **entry}
+    with pytest.raises(SpecError, match=r"from 0\.001 to 1000000") as caught:
+        expand_events([{"links": "h0-s0", **entry}], NET, 10, tmp_path)
+    assert caught.value.key == f"0.{key}"
 
 
 def test_a_runaway_expansion_is_refused() -> None:

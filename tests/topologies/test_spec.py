@@ -82,7 +82,7 @@ def test_longest_round_trip_counts_for_the_queue_of_a_shared_link() -> None:
 @pytest.mark.parametrize(
     ("change", "key", "words"),
     [
-        ({"rate_mbps": 0}, "links.0.rate_mbps", "above 0"),
+        ({"rate_mbps": 0}, "links.0.rate_mbps", "from 0.001 to 1000000"),
         ({"rate_mbps": "100 Mbit"}, "links.0.rate_mbps", "expected a number"),
         ({"rate_mbps": float("nan")}, "links.0.rate_mbps", "expected a number"),
         ({"rate_mbps": True}, "links.0.rate_mbps", "expected a number"),

@@ -51,7 +51,7 @@ def test_flows_of_all_entries_are_sorted() -> None:
         ({"start_s": 101}, "0.start_s", "after the end"),
         ({"stop_s": 0}, "0.stop_s", "greater than 0"),
         ({"stop": 5}, "0.stop", "did you mean 'stop_s'"),
-        ({"rate_mbps": 0}, "0.rate_mbps", "above 0"),
+        ({"rate_mbps": 0}, "0.rate_mbps", "from 0.001 to 1000000"),
     ],
 )
 def test_mistakes_are_refused(change: dict[str, object], key: str, words: str) -> None:

@@ -21,7 +21,7 @@ _WANTED = (
     "ifb",
     *("sch_netem", "sch_tbf", "sch_htb", "sch_ingress", "sch_fq", "sch_fq_codel", "sch_red"),
     *("cls_u32", "cls_matchall", "act_mirred"),
-    *("tcp_bbr", "tcp_dctcp"),
+    *("tcp_bbr", "tcp_bic", "tcp_dctcp", "tcp_htcp", "tcp_westwood"),
 )
 #: present only because the bridge needs it: no router solicitations on measured links
 _PARAMETERS = {"ipv6": b"disable=1"}

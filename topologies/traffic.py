@@ -23,8 +23,10 @@ from .checks import (
 )
 from .spec import Topology
 
-__all__ = ["Flow", "Job", "Traffic", "expand_jobs", "expand_traffic"]
+__all__ = ["CONGESTION_CONTROLS", "Flow", "Job", "Traffic", "expand_jobs", "expand_traffic"]
 
+#: what the guest's kernel is built with
+CONGESTION_CONTROLS = ("bbr", "bic", "cubic", "dctcp", "htcp", "reno", "westwood")
 _KINDS = ("iperf3-tcp", "iperf3-udp")
 _TRAINING = "training"
 _MOST_FLOWS = 10_000
@@ -74,8 +76,8 @@ class Traffic:
         Data flows from host `source` to host `sink`.
     flows : int
         Parallel connections.
-    congestion_control : str
-        For TCP.
+    congestion_control : str, optional
+        For TCP: one of `CONGESTION_CONTROLS`.
     rate_mbps : float, optional
         Sending rate; needed for UDP, a limit for TCP.
     start_s : float
@@ -109,7 +111,7 @@ class Traffic:
             if self.congestion_control is not None:
                 raise SpecError("congestion_control", "means nothing for iperf3-udp")
         if self.congestion_control is not None:
-            text("congestion_control", self.congestion_control)
+            choice("congestion_control", self.congestion_control, CONGESTION_CONTROLS)
         if self.rate_mbps is not None:
             rate("rate_mbps", self.rate_mbps)
         number("start_s", self.start_s, 0, unit="s")

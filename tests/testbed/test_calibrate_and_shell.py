@@ -15,6 +15,7 @@ import pytest
 
 from testbed import asked
 from testbed.__main__ import main
+from topologies.traffic import CONGESTION_CONTROLS
 
 ROOT = Path(__file__).parent.parent.parent
 COMMANDS = "h0 ping -c 2 h1\nexit\n"
@@ -53,6 +54,14 @@ def test_commands_piped_into_a_guest_s_prompt() -> None:
     assert "2 packets transmitted, 2 received, 0% packet loss" in done.stdout, done.stderr
     assert "rtt min/avg/max/mdev = 4.03" in done.stdout  # four links of 1 ms
     assert done.returncode == 0
+
+
+@pytest.mark.guest
+def test_the_guest_has_each_congestion_control_that_traffic_may_ask_for() -> None:
+    path = "/proc/sys/net/ipv4/tcp_available_congestion_control"
+    done = called("shell", "smoke", text=f"h0 cat {path}\nexit\n")
+    found = next(line for line in done.stdout.splitlines() if "cubic" in line)
+    assert sorted(found.split()) == sorted(CONGESTION_CONTROLS)
 
 
 @pytest.mark.root

@@ -50,6 +50,8 @@ def test_flows_of_all_entries_are_sorted() -> None:
         ({"seed": 1}, "0.seed", "means nothing"),
         ({"start_s": 101}, "0.start_s", "after the end"),
         ({"stop_s": 0}, "0.stop_s", "greater than 0"),
+        ({"congestion_control": "bbr2"}, "0.congestion_control", "did you mean 'bbr'"),
+        ({"congestion_control": "vegas"}, "0.congestion_control", "one of bbr, bic, cubic, dctcp"),
         ({"stop": 5}, "0.stop", "did you mean 'stop_s'"),
         ({"rate_mbps": 0}, "0.rate_mbps", "from 0.001 to 1000000"),
     ],

@@ -1,6 +1,7 @@
 """``python -m testbed doctor|calibrate|shell``.
 
 Exit 0: all well. 1: a mistake, or nothing works here. 2: a network is not what was asked for.
+130: interrupted.
 
 argparse, not typer: the doctor is asked before anything is installed.
 """
@@ -8,6 +9,7 @@ argparse, not typer: the doctor is asked before anything is installed.
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -49,11 +51,18 @@ def build() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     options = build().parse_args(arguments)
+    # one way to stop, which ends the guest and removes its folder
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return int(options.run(options))
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
     except (asked.AskError, ChoiceError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 if __name__ == "__main__":

@@ -6,15 +6,18 @@ import json
 import os
 import pty
 import select
+import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 import pytest
 
-from testbed import asked
+from testbed import asked, calibrate
 from testbed.__main__ import main
+from testbed.backends import Choice
 from topologies.traffic import CONGESTION_CONTROLS
 
 ROOT = Path(__file__).parent.parent.parent
@@ -136,6 +139,37 @@ def test_mistakes_in_a_scenario_are_one_line(
     said = capsys.readouterr().err
     assert said.startswith(f"error: {path}: {words}")
     assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_an_interrupted_calibration_leaves_nothing(
+    number: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    killed = []
+
+    class Run:
+        def poll(self) -> None:
+            assert list(tmp_path.glob("calibrate-*/cell"))
+            os.kill(os.getpid(), number)
+
+        def kill(self) -> None:
+            killed.append(True)
+
+    def start(name: str, folder: Path, spec: dict, **more: object) -> Run:
+        folder.mkdir()
+        return Run()
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(calibrate, "choose", lambda *given: Choice("host", "asked for"))
+    monkeypatch.setattr(calibrate, "start", start)
+    before = signal.getsignal(signal.SIGTERM)
+    assert main(["calibrate", "star"]) == 130
+    assert (killed, list(tmp_path.iterdir())) == ([True], [])
+    assert capsys.readouterr().err == "interrupted\n"
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 def test_a_back_end_brings_its_clock(capsys: pytest.CaptureFixture[str]) -> None:

@@ -26,7 +26,10 @@ _CHOICES = {
 
 
 class AskError(Exception):
-    """No network can be made of what was named; the text says why."""
+    """No network can be made of what was named; the text says why, in one line."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(message.split()))
 
 
 @dataclass(frozen=True)
@@ -75,15 +78,13 @@ def read(words: list[str]) -> AskedNet:
 
 def _built(name: str, values: list[str]) -> AskedNet:
     given: dict[str, Any] = {"builder": name, "rate_mbps": 100, "delay_ms": 1}
-    ranks = 4
+    ranks: Any = 4
     for value in values:
         key, equals, text = value.partition("=")
         if not equals:
             raise AskError(f"{value}: expected key=value, such as rate_mbps=50")
         if key == "ranks":
-            if not text.isdecimal():
-                raise AskError(f"ranks: expected a whole number; got '{text}'")
-            ranks = int(text)
+            ranks = _number(text)
         elif key in ("queue_bytes", "queue_bdp", "queue_packets"):
             given["queue"] = {key.removeprefix("queue_"): _number(text)}
         else:

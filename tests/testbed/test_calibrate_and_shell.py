@@ -103,7 +103,13 @@ def test_a_person_at_a_terminal() -> None:
         (["congestd"], "no scenario or builder 'congestd'; did you mean 'congested'?"),
         (["star", "rate_mps=3"], "star: rate_mps: unknown key; did you mean 'rate_mbps'?"),
         (["star", "rate_mbps"], "rate_mbps: expected key=value, such as rate_mbps=50"),
-        (["star", "ranks=x"], "ranks: expected a whole number; got 'x'"),
+        (["star", "ranks=x"], "ranks: expected a whole number from 1 to 4096; got 'x'"),
+        (
+            ["star", "ranks=" + "9" * 5000],
+            "expected a whole number from 1 to 4096; got inf",
+        ),
+        (["star", "rate_mbps=1e400"], "rate_mbps: expected a number from 0.001 to 1000000"),
+        (["st\nar"], "no scenario or builder 'st ar'; did you mean 'star'?"),
         (["smoke-cluster"], "topology: is missing, so there is no network to make"),
     ],
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import statistics
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,6 +42,17 @@ Place = tuple[str, str]
 def named(place: Place) -> str:
     """Return a place in words."""
     return f"{place[0]}, {WORDS.get(place[1], place[1])}"
+
+
+def _fault(row: Mapping[Any, Any] | None, column: str) -> str:
+    """Return why a cell has no valid value of a column, "" if it has one."""
+    if row is None:
+        return "not run"
+    if row["status"] != "ok":
+        return str(row["status"])
+    if not row["valid"]:
+        return "link not as asked"
+    return f"no {column}" if pd.isna(row[column]) else ""
 
 
 @dataclass(frozen=True)
@@ -123,6 +134,49 @@ class Reproduction:
         if bad:
             return bad[0]
         return "" if any(row["valid"] for row in rows) else "link not as asked"
+
+    def gaps(
+        self,
+        part: str | None = None,
+        *,
+        places: Iterable[Place] | None = None,
+        methods: Iterable[str] | None = None,
+        column: str = "status",
+    ) -> list[str]:
+        """Return the planned cells without a valid value, by their keys and with the reason.
+
+        Parameters
+        ----------
+        part : str, optional
+            Only cells of this part; likewise `places` and `methods`.
+        column : str
+            What a cell must have a value of.
+        """
+        wanted_places = None if places is None else set(places)
+        wanted_methods = None if methods is None else set(methods)
+        found = []
+        for cell in self.tables.manifest["cells"]:
+            axes, method = cell["axes"], cell["method"]
+            if part not in (None, axes["part"]):
+                continue
+            if wanted_places is not None and (axes["model"], axes["network"]) not in wanted_places:
+                continue
+            if wanted_methods is not None and method not in wanted_methods:
+                continue
+            key = (cell["scenario"], cell["variation"], method, cell["seed"])
+            why = _fault(self._by_cell.get(key), column)
+            if why:
+                found.append(f"{'/'.join(key[:3])}-s{cell['seed']} ({why})")
+        return found
+
+    @functools.cached_property
+    def _by_cell(self) -> dict[tuple[str, str, str, int], dict[Any, Any]]:
+        """Rows of the summary, with ``valid``, by scenario, variation, method and seed."""
+        rows = self.tables.summary.assign(valid=is_valid(self.tables.summary))
+        return {
+            (row["scenario"], row["variation"], row["method"], row["seed"]): row
+            for row in rows.to_dict("records")
+        }
 
     @functools.cached_property
     def _by_place(self) -> dict[tuple[str, str, str], list[dict[str, Any]]]:

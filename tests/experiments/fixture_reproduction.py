@@ -25,8 +25,18 @@ def comm_s(model: str, network: str, method: str) -> float:
     return max(0.0005, busy - 0.5 * COMPUTE_S[model])
 
 
-def reproduction_run(folder: Path, *, without: str = "", ratio: float = 1.0) -> Path:
-    """Write the quick sweep; `without` leaves cells out, `ratio` slows the proofs down."""
+def reproduction_run(
+    folder: Path,
+    *,
+    without: str = "",
+    ratio: float = 1.0,
+    ended: dict[str, dict[str, object]] | None = None,
+) -> Path:
+    """Write the quick sweep.
+
+    `without` leaves cells out, `ratio` slows the proofs down, and cells whose key contains a key
+    of `ended` have its outcome.
+    """
     sweep = reproduction(True)
     cells = []
     for variation in sweep.variations:
@@ -55,8 +65,9 @@ def reproduction_run(folder: Path, *, without: str = "", ratio: float = 1.0) -> 
             if axes["part"] == "accuracy":
                 evals = [{"step": 6 * n, "t_s": 6 * n * whole, "accuracy": 0.41 * n, "loss": 1.0}
                          for n in (1, 2)]  # fmt: skip
+            outcome = next((o for part, o in (ended or {}).items() if part in key), None)
             made = write_cell(folder, cell.label, cell.seed, steps=dict.fromkeys(range(2), rows),
-                              evals=evals, scenario=variation.scenario.name,
+                              evals=evals, outcome=outcome, scenario=variation.scenario.name,
                               target_accuracy=0.8 if evals else None,
                               device={"kind": "estimate", "description": f"{model} on a GPU",
                                       "formula": "3 x 2 x MAC", "source": "estimate"})  # fmt: skip

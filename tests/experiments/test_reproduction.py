@@ -97,6 +97,44 @@ def test_what_has_not_run_is_not_measured(tmp_path: Path) -> None:
     assert not re.search(r"\bnan\b", text)
 
 
+FAILED = {"status": "failed", "reason": "a rank died", "replicas_identical": None}
+SLOWEST = "Throughput over compression-enabled systems, smallest"
+FASTEST = "In every cell fastest or within 5 % of it"
+SAME = "Replicas stay identical"
+
+
+@pytest.mark.parametrize(
+    ("cell", "outcome", "said", "spoilt"),
+    [
+        ("throughput-resnet18-half/200m/qsgd", FAILED, "failed", {SLOWEST, FASTEST, SAME}),
+        ("throughput-resnet18-half/200m/qsgd", {"status": "diverged"}, "diverged",
+         {SLOWEST, FASTEST, SAME}),
+        ("throughput-resnet18-half/200m/qsgd", {"link_verdict": "off"}, "link not as asked",
+         {SLOWEST, FASTEST, SAME}),
+        ("throughput-resnet18/200m/netsense", FAILED, "failed", {SLOWEST, FASTEST, SAME}),
+        ("accuracy-fashion-cnn/500m/allreduce", FAILED, "failed",
+         {"Best time to accuracy, 500 Mbit/s", SAME}),
+        ("proof-vgg16/500m/allreduce", FAILED, "failed",
+         {"Scaling by similarity, vgg16, 500 Mbit/s", SAME}),
+    ],
+)  # fmt: skip
+def test_a_cell_without_a_value_is_named_and_meets_nothing(
+    cell: str, outcome: dict[str, object], said: str, spoilt: set[str], tmp_path: Path
+) -> None:
+    tables = found(reproduction_run(tmp_path, ended={cell: outcome}))
+    assert cell in tables.gaps()[0]
+    listed = {claim.claim: claim for claim in claims(tables)}
+    for claim in spoilt:
+        assert listed[claim].holds is not True
+        assert re.search(rf"{cell}\S*-s0 \({said}\)", listed[claim].ours), listed[claim].ours
+
+
+def test_replicas_that_differ_are_a_miss_even_where_others_are_unknown(tmp_path: Path) -> None:
+    ended = {"200m/qsgd": FAILED, "200m/fp16": {"replicas_identical": False}}
+    listed = {c.claim: c for c in claims(found(reproduction_run(tmp_path, ended=ended)))}
+    assert listed[SAME].verdict == "missed"
+
+
 def test_the_document_holds_every_claim(whole: Reproduction, tmp_path: Path) -> None:
     text = write_document(whole, tmp_path / "one.md").read_text()
     for claim in claims(whole):

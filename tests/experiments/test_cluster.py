@@ -11,29 +11,33 @@ from pathlib import Path
 
 import pytest
 
+from experiments.__main__ import main
 from experiments.cluster import interface_to
 from experiments.errors import UserError
 from experiments.harness import choose_backend, resolve_cell
 from experiments.scenario import load
 
 ROOT = Path(__file__).parent.parent.parent
+PROGRAM = ("-m", "experiments.cluster")
+FAULTY = str(Path(__file__).with_name("cluster_with_faults.py"))
 
 
-def nodes(results: Path, *words: str) -> list[subprocess.CompletedProcess]:
+def nodes(
+    results: Path, *words: str, program: tuple[str, ...] = PROGRAM
+) -> list[subprocess.CompletedProcess]:
     """Run the cluster's program on two nodes of one process each."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     command = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1"]
     command += ["--master-addr=127.0.0.1", f"--master-port={port}"]
-    program = ["-m", "experiments.cluster", *words, "--results", str(results)]
     running = [
         subprocess.Popen(
-            [*command, f"--node-rank={n}", *program],
+            [*command, f"--node-rank={n}", *program, *words, "--results", str(results)],
             cwd=ROOT,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
         )
         for n in range(2)
     ]
@@ -66,6 +70,33 @@ def test_two_nodes_train_and_leave_a_run(tmp_path: Path) -> None:
             assert len(lines) == 3
 
 
+def test_a_cell_that_fails_is_recorded_and_the_rest_go_on(tmp_path: Path) -> None:
+    done = nodes(tmp_path, "smoke-cluster", "--steps", "3", program=(FAULTY, "raise"))
+    assert all(d.returncode for d in done)
+    assert "exitcode  : 2" in done[0].stderr
+    run = tmp_path / "smoke-cluster" / "latest"
+    outcome = json.loads((run / "cells" / "allreduce-s0" / "outcome.json").read_text())
+    assert outcome["status"] == "failed"
+    assert outcome["reason"] == "rank 1: ValueError: this rank is faulty"
+    assert outcome["replicas_identical"] is None
+    rows = (run / "summary.csv").read_text().splitlines()[1:]
+    assert [row.split(",")[:3] for row in rows] == [
+        ["allreduce", "0", "failed"], ["netsense", "0", "ok"],
+    ]  # fmt: skip
+    assert (run / "report.html").exists()
+
+
+def test_what_was_measured_before_a_rank_died_is_written(tmp_path: Path) -> None:
+    done = nodes(tmp_path, "smoke-cluster", "--steps", "3", program=(FAULTY, "die"))
+    assert all(d.returncode for d in done)
+    run = tmp_path / "smoke-cluster" / "latest"
+    rows = (run / "summary.csv").read_text().splitlines()[1:]
+    assert [row.split(",")[:3] for row in rows] == [
+        ["allreduce", "0", "ok"], ["netsense", "0", "failed"],
+    ]  # fmt: skip
+    assert (run / "report.html").exists()
+
+
 def test_the_interface_is_that_towards_the_master() -> None:
     assert interface_to("127.0.0.1") == "lo"
 
@@ -88,8 +119,6 @@ def test_a_cluster_is_started_by_torchrun() -> None:
 def test_a_plan_is_checked_before_anything_is_made(
     tmp_path: Path, arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from experiments.__main__ import main
-
     assert main(["plan", *arguments, "--results", str(tmp_path)]) == 1
     assert text in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []

@@ -22,7 +22,7 @@ def plan(
 ) -> None:
     """Check a scenario for a cluster, make its run's folder, print both as JSON."""
     from .. import datasets
-    from ..harness import resolve_cell
+    from ..harness import check_options, choices_of, resolve_cell
     from ..manifest import new_manifest, update
     from ..runs import new_run
     from ..scenario import load
@@ -33,9 +33,11 @@ def plan(
     if world_size is not None and world_size != chosen.world_size:
         raise UserError(f"world_size: expected the {world_size} ranks that torchrun started")
     datasets.check(chosen.workload.task)
-    cells = [{"key": c.key, "spec": resolve_cell(chosen, c)} for c in chosen.cells()]
+    specs = {cell.key: resolve_cell(chosen, cell) for cell in chosen.cells()}
+    check_options(choice for spec in specs.values() for choice in choices_of(spec))
     run_dir = new_run(results, chosen.name, chosen.digest())
     command = f"torchrun … -m experiments.cluster {scenario}"
     update(run_dir, **new_manifest(chosen.resolved(), chosen.digest(), command))
     update(run_dir, run_id=run_dir.name, backend="cluster", backend_why="asked for")
+    cells = [{"key": key, "spec": spec} for key, spec in specs.items()]
     print(json_.dumps({"run": str(run_dir.resolve()), "cells": cells}))

@@ -124,6 +124,21 @@ def test_a_plan_is_checked_before_anything_is_made(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_options_are_checked_before_anything_is_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (ROOT / "experiments" / "scenarios" / "smoke-cluster.yaml").read_text()
+    scenario = tmp_path / "wrong.yaml"
+    bad = "methods: [{name: topk, options: {ratio: 7}}]"
+    scenario.write_text(text.replace("methods: [allreduce, netsense]", bad))
+    assert main(["plan", str(scenario), "--results", str(tmp_path / "results")]) == 1
+    said = capsys.readouterr()
+    assert said.err.startswith("error: methods: TopKOptions.ratio = 7")
+    assert said.err.count("\n") == 1
+    assert said.out == ""
+    assert not (tmp_path / "results").exists()
+
+
 @pytest.mark.gpu
 def test_two_nodes_share_a_gpu(tmp_path: Path) -> None:
     text = (ROOT / "experiments" / "scenarios" / "smoke-cluster.yaml").read_text()

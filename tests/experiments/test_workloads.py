@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import importlib
+import os
 import pickle
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
-from experiments import datasets
+from experiments import datasets, rank
 from experiments.errors import UserError
 from experiments.workloads import cifar100
 
@@ -112,3 +114,19 @@ def test_cifar_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="has no CIFAR-100: expected the published folder") as said:
         cifar100.prepare(tmp_path)
     assert "\n" not in str(said.value)
+
+
+@pytest.mark.parametrize(("clock", "said"), [("virtual", "0"), ("real", None)])
+def test_native_kernels_are_off_only_where_results_must_repeat(
+    clock: str, said: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rank, "_warm_up", lambda *_: None)
+    monkeypatch.setattr(rank, "_task", lambda _: SimpleNamespace(prepare=lambda: None))
+    monkeypatch.delenv("NETSENSEML_NATIVE", raising=False)
+    threads = torch.get_num_threads()
+    try:
+        rank.prepare({"clock": clock})
+        assert os.environ.get("NETSENSEML_NATIVE") == said
+    finally:
+        torch.set_num_threads(threads)
+        os.environ.pop("NETSENSEML_NATIVE", None)

@@ -21,7 +21,7 @@ import time
 import traceback
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -300,9 +300,17 @@ def _run(plan: dict[str, Any], interface: str, ranks: _Ranks) -> int:
     return int(ranks.share("code", code, _REPORT_S))
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line, once, and exits with 1: 2 means that a cell failed."""
+
+    def error(self, message: str) -> NoReturn:
+        first = os.environ.get("RANK", "0") == "0"
+        self.exit(1, f"error: {message}\n" if first else None)
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Be one rank of a cluster; torchrun's environment says which."""
-    parser = argparse.ArgumentParser(prog="experiments.cluster", description=__doc__)
+    parser = _Parser(prog="experiments.cluster", description=__doc__)
     parser.add_argument("scenario", help="a scenario with backend: cluster")
     parser.add_argument("--results", default=str(RESULTS), help="where runs live, on rank 0")
     parser.add_argument("--steps", type=int, help="steps instead of the file's")

@@ -6,14 +6,21 @@ import argparse
 import json
 import os
 import sys
-from typing import Any
+from typing import Any, NoReturn
 
 __all__ = ["main"]
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line and exits with 1: 2 is for work that did not end well."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(1, f"error: {self.prog}: {message}\n")
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m netsenseml")
+    parser = _Parser(prog="python -m netsenseml")
     verbs = parser.add_subparsers(dest="verb", required=True)
     bench = verbs.add_parser("bench", help="speed of the codecs against plain torch operators")
     bench.add_argument("--json", action="store_true", help="print one JSON object")
@@ -28,7 +35,12 @@ def main(arguments: list[str] | None = None) -> int:
     if chosen.verb == "build":
         return _build()
     if chosen.verb == "check":
-        return _check(json.load(sys.stdin))
+        try:
+            asked = json.load(sys.stdin)
+        except ValueError as error:
+            print(f"check: standard input: expected JSON: {error}", file=sys.stderr)
+            return 1
+        return _check(asked)
     if chosen.numel < 100_000 or chosen.repeats < 1:
         print("bench: --numel must be at least 100000 and --repeats at least 1", file=sys.stderr)
         return 1

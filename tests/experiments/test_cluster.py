@@ -13,9 +13,11 @@ import pytest
 
 from experiments.__main__ import main
 from experiments.cluster import interface_to
+from experiments.cluster import main as cluster_main
 from experiments.errors import UserError
 from experiments.harness import choose_backend, resolve_cell
 from experiments.scenario import load
+from netsenseml.native import kernels
 
 ROOT = Path(__file__).parent.parent.parent
 PROGRAM = ("-m", "experiments.cluster")
@@ -65,6 +67,8 @@ def test_two_nodes_train_and_leave_a_run(tmp_path: Path) -> None:
             assert path["got_rate_mbps"] > 0
             assert path["got_rtt_ms"] > 0
         assert [rank["interface"] for rank in outcome["ranks"]] == ["lo", "lo"]
+        # the clock is real: kernels of this machine's cache are used where it has them
+        assert [rank["native"] for rank in outcome["ranks"]] == [kernels() is not None] * 2
         for rank in (0, 1):
             lines = (cell / f"steps-rank{rank}.jsonl").read_text().splitlines()
             assert len(lines) == 3
@@ -137,6 +141,26 @@ def test_options_are_checked_before_anything_is_made(
     assert said.err.count("\n") == 1
     assert said.out == ""
     assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [([], "scenario"), (["smoke-cluster", "--steps", "some"], "--steps: invalid int value")],
+)
+def test_a_mistyped_command_is_one_line_of_the_first_rank(
+    arguments: list[str],
+    text: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for rank, lines in (("0", 1), ("1", 0)):
+        monkeypatch.setenv("RANK", rank)
+        with pytest.raises(SystemExit) as ended:
+            cluster_main(arguments)
+        said = capsys.readouterr().err
+        assert ended.value.code == 1
+        assert said.count("\n") == lines
+        assert text in said or rank == "1"
 
 
 @pytest.mark.gpu

@@ -36,6 +36,28 @@ def test_bench_refuses_nonsense(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--numel must be at least" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["bnch"], "invalid choice: 'bnch'"),
+        (["bench", "--numel", "many"], "--numel: invalid int value"),
+        (["bench", "--fast"], "--fast"),
+        ([], "verb"),
+    ],
+)
+def test_a_mistyped_command_is_one_line(
+    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    said = capsys.readouterr()
+    assert ended.value.code == 1
+    assert said.out == ""
+    assert said.err.startswith("error: ")
+    assert said.err.count("\n") == 1
+    assert says in said.err
+
+
 def test_methods_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["methods"]) == 0
     assert "TopKOptions(ratio=0.1" in capsys.readouterr().out

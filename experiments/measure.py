@@ -18,11 +18,11 @@ import netsenseml
 
 from .errors import UserError
 from .flops import Gpu, curve_of, estimate, layer_macs
+from .methods import is_adaptive
 
 __all__ = ["estimated", "measure"]
 
 _WARM_UP = 2
-_METHODS = ("allreduce", "fp16", "bf16", "int8", "topk", "powersgd", "qsgd", "terngrad", "onebit")
 
 
 def _task(name: str) -> Any:
@@ -37,6 +37,22 @@ def _batch(task: Any, batch: int, side: int | None) -> tuple[Tensor, Tensor]:
         return inputs, targets[: len(inputs)]
     noise = torch.randn(batch, 3, side, side, generator=torch.Generator().manual_seed(0))
     return noise, torch.zeros(batch, dtype=torch.int64)
+
+
+def _check_side(name: str, model: nn.Module, inputs: Tensor, side: int | None) -> None:
+    """Refuse pictures that a model does not take: only trying tells."""
+    if side is None:
+        return
+    training = model.training
+    try:
+        with torch.no_grad():
+            model.eval()(inputs[:1])
+    except (IndexError, RuntimeError, TypeError, ValueError):
+        raise UserError(
+            f"--side {side}: {name} takes no coloured pictures of {side} x {side} pixels; "
+            "without --side it gets its own inputs"
+        ) from None
+    model.train(training)
 
 
 def _now(device: torch.device) -> float:
@@ -104,7 +120,8 @@ def _rates(
     )
     rates: tuple[dict[str, float], dict[str, float]] = ({}, {})
     try:
-        for method in _METHODS:
+        # an adaptive method is charged as the codec that it chooses
+        for method in (m for m in netsenseml.methods() if not is_adaptive(m)):
             ddp = DistributedDataParallel(model)
             state = netsenseml.register(ddp, method=method)
             seen: list[netsenseml.StepRecord] = []
@@ -152,6 +169,7 @@ def measure(
     torch.manual_seed(0)
     inputs, targets = (tensor.to(place) for tensor in _batch(task, batch, side))
     model = task.build_model().to(place)
+    _check_side(name, model, inputs, side)
 
     def loss_of(module: nn.Module) -> Tensor:
         return task.loss(module(inputs), targets)
@@ -190,6 +208,7 @@ def estimated(name: str, batch: int, side: int | None, gpu: Gpu) -> dict[str, An
     task = _task(name)
     model = task.build_model().eval()
     inputs, _ = _batch(task, 1, side)
+    _check_side(name, model, inputs, side)
     pixels = f" and {side} px" if side else ""
     title = f"{name} at batch {batch}{pixels}"
     return estimate(title, layer_macs(model, inputs[:1]), batch, gpu)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -44,6 +45,9 @@ def profile(
         raise UserError(f"--device: expected cpu, cuda or estimate; got '{device}'")
     if not 0 < reached <= 1:
         raise UserError(f"--reached: expected a share in (0, 1]; got {reached:g}")
+    for option, value in (("--tflops", tflops), ("--memory", memory)):
+        if not 0 < value < math.inf:
+            raise UserError(f"{option}: expected a number above 0; got {value:g}")
     found = _profile(task, device, batch, side, repeats, (gpu, tflops, reached, memory))
     path = out or DEVICES / f"{name or f'{task}-here'}.yaml"
     text = yaml.safe_dump(found, sort_keys=False, default_flow_style=None, width=99)

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 import yaml
+from torch import nn
 
+import netsenseml
 from experiments import profiles
+from experiments.__main__ import main
 from experiments.accelerator import Accelerator, DeviceProfile
 from experiments.errors import UserError
 from experiments.flops import Gpu, curve_of, estimate
+from experiments.measure import measure
+from experiments.methods import is_adaptive
 from experiments.profiles import DEVICES, load_profile, needed_mb
 
 SHIPPED = sorted(p.stem for p in DEVICES.glob("*.yaml"))
@@ -108,3 +115,46 @@ def test_large_models_get_the_memory_they_need() -> None:
     assert needed_mb(138_357_544, 8, "topk") > 8 * 4 * 553  # type: ignore[operator]
     # a rank of netsense on half of VGG16 was seen to take 1550 MB
     assert needed_mb(34_600_000, 8, "netsense") > 8 * 1550  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["resnet18", "--device", "estimate", "--tflops", "0"], "--tflops: expected a number"),
+        (["resnet18", "--device", "estimate", "--tflops", "nan"], "--tflops: expected a number"),
+        (["resnet18", "--device", "estimate", "--memory", "0"], "--memory: expected a number"),
+        (["char-gpt", "--side", "64"], "--side 64: char-gpt takes no coloured pictures"),
+        (["char-gpt", "--side", "64", "--device", "estimate"], "--side 64: char-gpt takes no"),
+        (["fashion-mlp", "--side", "64"], "--side 64: fashion-mlp takes no"),
+    ],
+)
+def test_a_profile_that_cannot_be_made_is_one_line(
+    arguments: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "profile.yaml"
+    assert main(["profile", *arguments, "--out", str(out)]) == 1
+    said = capsys.readouterr()
+    assert said.err.startswith(f"error: {words}")
+    assert said.err.count("\n") == 1
+    assert not out.exists()
+
+
+def test_every_method_but_the_adaptive_ones_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Tiny:
+        loss = staticmethod(nn.functional.cross_entropy)
+
+        def build_model(self) -> nn.Module:
+            return nn.Linear(8, 300)
+
+        def inputs(self, x: torch.Tensor) -> torch.Tensor:
+            return x
+
+        def prepare(self) -> SimpleNamespace:
+            return SimpleNamespace(train_x=torch.randn(4, 8), train_y=torch.arange(4))
+
+    monkeypatch.setattr("experiments.measure._task", lambda _: Tiny())
+    made = measure("tiny", "cpu", 4, repeats=1)
+    wanted = {m for m in netsenseml.methods() if not is_adaptive(m)}
+    assert set(made["encode_bytes_per_s"]) == wanted | {"default"}
+    assert set(made["decode_bytes_per_s"]) == wanted | {"default"}
+    assert "dgc" in wanted

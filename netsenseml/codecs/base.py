@@ -221,6 +221,9 @@ class Codec(ABC):
     def transfers(self, group: Group, world: int) -> tuple[Transfer, ...]:
         """The collectives this codec will issue for a group: for prediction and tests."""
 
+    def sent_densely(self, job: Job) -> None:  # noqa: B027 (optional)
+        """``job.grad`` holds the mean of a dense resend: what does the codec learn from it?"""
+
     def end_step(self, committed: bool) -> None:  # noqa: B027 (optional)
         """The step is over; ``committed`` is False when it was not finite."""
 
@@ -247,6 +250,7 @@ class ReduceCodec(Codec):
                 good = self.decode(job, total, step)
             if not good:
                 step.send_dense(job)
+                self.sent_densely(job)
 
     @abstractmethod
     def encode(self, job: Job, step: StepContext) -> torch.Tensor:
@@ -279,6 +283,7 @@ class GatherCodec(Codec):
                 good = self.decode(job, rows, step)
             if not good:
                 step.send_dense(job)
+                self.sent_densely(job)
 
     def transfers(self, group: Group, world: int) -> tuple[Transfer, ...]:
         return (Transfer("gather", self.payload_bytes(group)),)

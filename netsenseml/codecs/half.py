@@ -38,13 +38,14 @@ class SharedScale:
         return math.ldexp(1.0, self.exponent)
 
     def note(self, peak: float) -> None:
-        """Learn the peak of a reduced tensor, as it was on the wire."""
-        self._peak = max(self._peak, math.ldexp(peak, -self.exponent))
+        """Learn the peak of a reduced gradient."""
+        self._peak = max(self._peak, peak)
 
     def end_step(self, committed: bool) -> None:
         """Take the exponent for the next step."""
         if committed and self._enabled and self._peak > 0:
-            self.exponent = max(-100, min(24, 7 - math.frexp(self._peak)[1]))
+            # -121 belongs to the largest number of fp32
+            self.exponent = max(-121, min(24, 7 - math.frexp(self._peak)[1]))
         self._peak = 0.0
 
 
@@ -56,7 +57,7 @@ class HalfCodec(ReduceCodec):
     rescale : bool
         Choose the power of two from the peak of the last reduced gradient, which all ranks know
         without any message. A product that still overflows is seen by all ranks as a non-finite
-        sum, and the bucket is sent again densely.
+        sum, and the bucket is sent again densely; the next step knows its peak.
     """
 
     wire_dtype: ClassVar[torch.dtype]
@@ -112,8 +113,11 @@ class HalfCodec(ReduceCodec):
         job.grad.copy_(total)
         if self._scale.factor != 1.0:
             job.grad.mul_(1.0 / self._scale.factor)
-        self._scale.note(peak)
+        self._scale.note(peak / self._scale.factor)
         return True
+
+    def sent_densely(self, job: Job) -> None:
+        self._scale.note(float(peak_of(job.grad)))
 
     def end_step(self, committed: bool) -> None:
         self._scale.end_step(committed)

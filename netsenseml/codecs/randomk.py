@@ -89,11 +89,14 @@ class RandomK(ReduceCodec):
         peak = float(peak_of(total))
         if not math.isfinite(peak):
             return False
-        self._scale.note(peak)
+        self._scale.note(peak / self._scale.factor)
         job.grad.zero_()
         mean = total.to(job.work_dtype) / self._scale.factor
         job.grad[job.extra["indices"]] = mean.to(job.grad.dtype)
         return True
+
+    def sent_densely(self, job: Job) -> None:
+        self._scale.note(float(peak_of(job.grad)))
 
     def end_step(self, committed: bool) -> None:
         self._scale.end_step(committed)

@@ -116,6 +116,31 @@ def test_fp16_overflow_is_repaired() -> None:
             assert nonfinite == 0, method
 
 
+def overflowing(rank: int, world: int, size: float) -> dict[str, Any]:
+    """Bytes per element of successive steps, and how far the means are off."""
+    outcome = {}
+    for method in ("fp16", "randomk"):
+        options = {"values": "fp16", "ratio": 1.0} if method == "randomk" else {}
+        model = DistributedDataParallel(Exact((8, 64)))
+        state = netsenseml.register(model, method, **options)
+        sent, got = [], []
+        for _ in range(4):
+            model.zero_grad()
+            model([torch.full((8, 64), size)]).backward()
+            sent.append(state.last_step.wire_bytes / 512)
+            got.append(float(model.module.weights[0].grad.double().mean()) / size)
+        outcome[method] = (sent, got)
+    return outcome
+
+
+@pytest.mark.parametrize("size", [1e6, 1e30, 3e38])
+def test_a_bucket_that_overflows_fp16_is_sent_twice_only_once(size: float) -> None:
+    for outcome in run_ranks(overflowing, 2, size):
+        for method, (sent, got) in outcome.items():
+            assert sent == [6, 2, 2, 2], method
+            assert got == pytest.approx([1.0] * 4, rel=1e-3), method
+
+
 def accumulation(rank: int, world: int) -> list[Any]:
     outcome = []
     for method in ("allreduce", "topk", "netsense", "powersgd"):

@@ -1,7 +1,7 @@
 """The wire format of sparse gradients.
 
 A payload is ``header | indices | values``: the header is 4 bytes (the peak magnitude as fp32,
-non-finite when the gradient was), indices are padded to 4 bytes, values follow, and the whole is
+non-finite when the gradient was or is close to that), indices are padded to 4 bytes, values follow, and the whole is
 padded to 4 bytes. Value type ``sign`` sends the mean magnitude and one bit per value (error
 feedback keeps the difference). The size depends on (n, k, value type) only, never on the data,
 because an all-gather needs the same size on every rank.
@@ -22,6 +22,7 @@ J. ACM 21(2), 1974; R. Fano, MIT Project MAC memo 61, 1971.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,6 +36,7 @@ __all__ = [
     "WireError",
     "decode_indices",
     "encode_indices",
+    "flagged",
     "power_of_two",
 ]
 
@@ -48,6 +50,7 @@ VALUE_TYPES = {
 _TOP = {"fp8": 8, "fp16": 15, "bf16": 15}
 HEADER_BYTES = 4
 LEVEL_BYTES = 4  # the mean magnitude, where values go as signs
+_HUGE = 2.0**120  # what roundings and sums of such values make might not fit into fp32
 
 
 class WireError(ValueError):
@@ -212,7 +215,8 @@ class SparseFormat:
         values : float tensor, shape (k,)
         indices : int64 tensor, shape (k,), ascending
         peak : float tensor, shape ()
-            Largest magnitude among ``values``, or a non-finite number to flag the payload.
+            Largest magnitude among ``values``. One that is not finite, or of 2^120 and more,
+            flags the payload.
 
         Returns
         -------
@@ -220,11 +224,12 @@ class SparseFormat:
             Rounded as on the wire: subtract it to get the residual.
         """
         header, packed, slots = self._split(payload)
-        header.copy_(peak)
+        header.copy_(flagged(peak))
         if self.form != "all":
             encode_indices(indices, self.numel, self.form, packed)
         if self.values == "sign":
-            slots[:LEVEL_BYTES].view(torch.float32).copy_(values.abs().mean())
+            mean = values.abs().mean(dtype=torch.float64)  # their sum might not fit into fp32
+            slots[:LEVEL_BYTES].view(torch.float32).copy_(mean)
             signs = slots[LEVEL_BYTES : LEVEL_BYTES + (self.kept + 7) // 8]
             pack_bits(values < 0, signs)
             return self._signed(slots).to(values.dtype)
@@ -242,7 +247,7 @@ class SparseFormat:
         return level * (1.0 - 2.0 * unpack_bits(signs, self.kept).to(torch.float32))
 
     def peak(self, payload: torch.Tensor) -> float:
-        """The header: peak magnitude, non-finite when the sender's gradient was."""
+        """The header: peak magnitude, non-finite when the payload is flagged."""
         return float(payload[:HEADER_BYTES].view(torch.float32)[0])
 
     def decode(self, payload: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor]:
@@ -264,10 +269,15 @@ class SparseFormat:
         return indices, slots.to(torch.float32) / power_of_two(header, _TOP[self.values])
 
 
+def flagged(peak: torch.Tensor) -> torch.Tensor:
+    """``peak``, or inf where it is so large that the bucket had better be sent densely."""
+    return torch.where(peak < _HUGE, peak, math.inf)
+
+
 def power_of_two(peak: torch.Tensor, top: int = 15) -> torch.Tensor:
     """The power of two that brings ``peak`` to [2^(top-1), 2^top).
 
     With 15 fp16 does not overflow and has few subnormals.
     """
-    exponent = torch.frexp(peak)[1].clamp(-100, 100)
+    exponent = torch.frexp(peak)[1].clamp(-100, 128)
     return torch.ldexp(torch.ones_like(peak), top - exponent)

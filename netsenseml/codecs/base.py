@@ -222,7 +222,7 @@ class Codec(ABC):
         """The collectives this codec will issue for a group: for prediction and tests."""
 
     def sent_densely(self, job: Job) -> None:  # noqa: B027 (optional)
-        """``job.grad`` holds the mean of a dense resend: what does the codec learn from it?"""
+        """``job.grad`` holds the mean of a dense resend: learn from it, drop what was pending."""
 
     def end_step(self, committed: bool) -> None:  # noqa: B027 (optional)
         """The step is over; ``committed`` is False when it was not finite."""

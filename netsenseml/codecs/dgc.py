@@ -122,6 +122,9 @@ class Dgc(GatherCodec):
     def decode(self, job: Job, rows: torch.Tensor, step: StepContext) -> bool:
         return add_rows(job, rows, self._form(job.group.numel))
 
+    def sent_densely(self, job: Job) -> None:
+        self._momentum.drop(job.group)
+
     def end_step(self, committed: bool) -> None:
         if committed:
             self._momentum.commit()

@@ -22,7 +22,7 @@ from netsenseml.codecs.matrices import FactorCodec, LowRankPlan, starting_q
 from netsenseml.layout import Group
 from netsenseml.methods import Method, fixed
 from netsenseml.options import Options, bounded
-from netsenseml.wire import power_of_two
+from netsenseml.wire import flagged, power_of_two
 
 __all__ = ["METHOD", "LowRank", "LowRankOptions"]
 
@@ -73,7 +73,7 @@ class LowRank(FactorCodec, GatherCodec):
         plan = self.plan(job.group)
         source = job.accumulate()
         peaks, first, second = self._split(plan, payload)
-        whole = peak_of(source)
+        whole = flagged(peak_of(source))
         if not bool(torch.isfinite(whole)):
             payload.zero_()
             peaks[0] = whole
@@ -89,7 +89,7 @@ class LowRank(FactorCodec, GatherCodec):
             part.p(work).copy_(p)
             q = matrix.t() @ p
             self._pending[part.name] = q
-            peaks[at] = peak_of(q)
+            peaks[at] = flagged(peak_of(q))
             part.q(second).copy_(q * power_of_two(peaks[at]))
         first.copy_(work)
         self._subtract(plan, source, peaks, first, second)
@@ -141,6 +141,10 @@ class LowRank(FactorCodec, GatherCodec):
         if not native:
             job.grad.copy_(mean)
         return True
+
+    def sent_densely(self, job: Job) -> None:
+        for part in self.plan(job.group).matrices:
+            self._pending.pop(part.name, None)
 
 
 METHOD = Method(

@@ -141,6 +141,36 @@ def test_a_bucket_that_overflows_fp16_is_sent_twice_only_once(size: float) -> No
             assert got == pytest.approx([1.0] * 4, rel=1e-3), method
 
 
+def huge(rank: int, world: int, size: float) -> dict[str, Any]:
+    """Per method: whether all stays finite, and the first mean relative to the gradient."""
+    outcome = {}
+    for method in netsenseml.methods():
+        options = {"ratio": 1.0} if method in ("topk", "dgc", "oktopk", "randomk") else {}
+        shapes = [(8, 64), (64, 16), (5,)]
+        model = DistributedDataParallel(Exact(*shapes))
+        state = netsenseml.register(model, method, **options)
+        finite, first = [], None
+        for scale in (size, size, -size, 1.0, 1.0, 1.0):
+            model.zero_grad()
+            model([torch.full(shape, scale) for shape in shapes]).backward()
+            tensors = [p.grad for p in model.parameters()] + [*state.residuals().values()]
+            finite.append(all(bool(torch.isfinite(t).all()) for t in tensors))
+            if first is None:
+                first = float(model.module.weights[0].grad.double().mean()) / size
+        outcome[method] = (finite, first, state.last_step.nonfinite_steps)
+    return outcome
+
+
+@pytest.mark.parametrize("size", [1e32, 3e38])
+def test_a_huge_gradient_does_not_poison_what_follows(size: float) -> None:
+    for outcome in run_ranks(huge, 2, size):
+        for method, (finite, first, nonfinite) in outcome.items():
+            assert all(finite), (method, finite)
+            assert nonfinite == 0, method
+            if method in ("topk", "lowrank", "powersgd", "dgc", "oktopk", "fp16", "int8"):
+                assert first == pytest.approx(1.0, rel=2e-2), method
+
+
 def accumulation(rank: int, world: int) -> list[Any]:
     outcome = []
     for method in ("allreduce", "topk", "netsense", "powersgd"):

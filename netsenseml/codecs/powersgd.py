@@ -115,6 +115,9 @@ class PowerSGD(FactorCodec):
         for job in second:
             plan = self.plan(job.group)
             factors = self._landed(job, "second", step.wait(job)) if plan.matrices else None
+            if factors is not None and not bool(torch.isfinite(peak_of(factors))):
+                step.send_dense(job)
+                continue
             with step.decode(self.name, job):
                 self._decode(job, plan, factors)
 

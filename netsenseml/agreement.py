@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 
 from netsenseml.policy import Measurement
@@ -24,6 +27,7 @@ class Agreement:
         self._mine = torch.zeros(width, dtype=torch.float64, device=device)
         self._all = torch.zeros(width * transport.world, dtype=torch.float64, device=device)
         self._handle: Handle | None = None
+        self._rows: list[list[float]] | None = None  # arrived, not collected yet
         self.ping_s = float("nan")
 
     @property
@@ -38,9 +42,25 @@ class Agreement:
 
     def collect(self) -> list[Measurement] | None:
         """Everybody's measurement in rank order; None before the first step."""
+        self._receive()
+        rows, self._rows = self._rows, None
+        return None if rows is None else [Measurement(*row) for row in rows]
+
+    def _receive(self) -> None:
+        """Wait for what is under way."""
         if self._handle is None:
-            return None
+            return
         handle, self._handle = self._handle, None
-        rows = self._transport.wait(handle).view(self._transport.world, -1).tolist()
+        self._rows = self._transport.wait(handle).view(self._transport.world, -1).tolist()
         self.ping_s = handle.end_s[0] - handle.start_s
-        return [Measurement(*row) for row in rows]
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the next step will collect: waits for it, as all ranks have sent their part."""
+        self._receive()
+        return {"rows": self._rows, "ping_s": self.ping_s}
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """The inverse of :meth:`state_dict`; what is under way here is of another run."""
+        self._receive()
+        self._rows = saved["rows"]
+        self.ping_s = float(saved["ping_s"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,7 @@ def save(state: HookState) -> dict[str, Any]:
         "residuals": {name: view.clone() for name, view in state.residuals().items()},
         "codecs": {name: _plain(codec.state_dict()) for name, codec in state._codecs.items()},
         "policy": _plain(state._policy.state_dict()),
+        "agreement": _plain(state._agreement.state_dict()) if state._agreement else None,
     }
 
 
@@ -54,12 +56,15 @@ def load(state: HookState, saved: Mapping[str, Any]) -> None:
     state._step = int(saved["step"])
     state._end_s = None
     state._nonfinite_steps = int(saved["nonfinite_steps"])
-    state._layouts.prefer(saved["groups"])
+    state._groups = state._layouts.prefer(saved["groups"])
     if state._feedback is not None:
         state._feedback.load(saved["residuals"])
     for name, codec in state._codecs.items():
         codec.load_state_dict(saved["codecs"][name])
     state._policy.load_state_dict(saved["policy"])
+    if state._agreement is not None:
+        nothing = {"rows": None, "ping_s": math.nan}  # older states do not have it
+        state._agreement.load_state_dict(saved.get("agreement") or nothing)
 
 
 def _shapes(state: HookState) -> dict[str, tuple[int, ...]]:

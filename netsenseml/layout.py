@@ -83,9 +83,13 @@ class Layouts:
         """The parameters of a group."""
         return tuple(self._parameters[name] for name in group.names)
 
-    def prefer(self, groups: Sequence[Sequence[str]]) -> None:
-        """Carve these groups out of the buckets until those are laid out alike."""
+    def prefer(self, groups: Sequence[Sequence[str]]) -> list[Group]:
+        """Carve these groups out of the buckets until those are laid out alike; returns them."""
         self._wanted = [tuple(names) for names in groups]
+        return [
+            self._group(names, [self._parameters[name] for name in names])
+            for names in self._wanted
+        ]
 
     def settle(self) -> None:
         """Forget the preference: DDP lays its buckets out as the saved run did."""

@@ -81,6 +81,7 @@ class HookState:
         self._copies: list[tuple[Job, torch.Tensor, tuple[int, ...]]] = []
         self._ready_s: list[float] = []
         self._begin_s = 0.0
+        self._paced = False  # whether the end of the step before was seen, from which it counts
         # between steps
         self._step = 0
         self._end_s: float | None = None
@@ -133,6 +134,7 @@ class HookState:
 
     def _begin(self, now: float) -> float:
         """Start a step at its first bucket: learn from the last one, choose the codec."""
+        self._paced = self._end_s is not None
         self._begin_s = now if self._end_s is None else self._end_s
         self._transport.step = self._step
         waited = 0.0
@@ -229,15 +231,14 @@ class HookState:
         # An exchange is many messages at once, whose latency is not that of a round.
         chained = (handle for handle in step.handles if handle.kind != "exchange")
         main = max(chained, key=lambda handle: handle.link, default=None)
-        known = self._step > 0 and self._begin_s > 0
         ping_s = self._agreement.ping_s if self._agreement is not None else NAN
         return Measurement(
             busy_s=busy_s,
             link_bytes=link,
             rounds=rounds,
             ping_s=ping_s,
-            first_ready_s=self._ready_s[0] if known else NAN,
-            compute_s=record.compute_s if known else NAN,
+            first_ready_s=self._ready_s[0] if self._paced else NAN,
+            compute_s=record.compute_s if self._paced else NAN,
             encode_s=record.encode_s,
             decode_s=record.decode_s,
             exposed_s=record.exposed_comm_s,

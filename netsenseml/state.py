@@ -176,6 +176,7 @@ class HookState:
     def _finish(self, step: StepContext, decision: Decision) -> None:
         """The last bucket is here: receive, decode, account."""
         decision.codec.finish(self._jobs, step)
+        strength = decision.codec.strength  # ends with the step where it follows a schedule
         for job, flat, offsets in self._copies:
             _copy(job.grad, job.group, flat, offsets, back=True)
         if self._feedback is not None:
@@ -187,7 +188,7 @@ class HookState:
         self._nonfinite_steps += step.nonfinite
         self._end_s = self._spans.clock()
         self._groups = [job.group for job in self._jobs]
-        record = self._record(step, decision)
+        record = self._record(step, decision, strength)
         if self._agreement is not None:
             self._agreement.start(self._measure(step, record))
             record = dataclasses.replace(record, control_bytes=self._agreement.nbytes)
@@ -204,12 +205,12 @@ class HookState:
 
     # accounting ---------------------------------------------------------------------------
 
-    def _record(self, step: StepContext, decision: Decision) -> StepRecord:
+    def _record(self, step: StepContext, decision: Decision, strength: float | None) -> StepRecord:
         return StepRecord(
             step=self._step,
             method=self.method,
             codec=decision.codec.name,
-            strength=decision.codec.strength,
+            strength=strength,
             wire_bytes=sum(handle.nbytes for handle in step.handles),
             control_bytes=0,
             link_bytes=sum(handle.link for handle in step.handles),

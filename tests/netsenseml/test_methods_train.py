@@ -11,6 +11,7 @@ from nets import FakeSpans, Tape, batches, flat, mlp, train
 from torch.nn.parallel import DistributedDataParallel
 
 import netsenseml
+from netsenseml.telemetry import Recorder
 
 WEAK: dict[str, dict[str, Any]] = {
     "topk": {"ratio": 1.0, "values": "fp32"},
@@ -208,3 +209,29 @@ def test_bytes_spans_and_memory_are_accounted_for() -> None:
             if method not in ("netsense", "netsense-paper", "threshold"):
                 assert sizes[3] == sizes[-1], method
             assert {size[:2] for size in sizes[1:]} == {sizes[1][:2]}, method
+
+
+def what_steps_say(rank: int, world: int, cases: list[Any]) -> list[list[tuple[str, Any, int]]]:
+    said = []
+    for method, options, steps in cases:
+        records = Recorder()
+        model = DistributedDataParallel(mlp())
+        netsenseml.register(model, method, on_step=records, **options)
+        train(model, batches(rank), steps)
+        said.append([(r.codec, r.strength, r.wire_bytes) for r in records])
+    return said
+
+
+def test_one_rank_alone_loses_nothing() -> None:
+    cases = [("netsense", {}, 12), ("netsense-paper", {}, 12)]
+    for steps in run_ranks(what_steps_say, 1, cases)[0]:
+        assert {(codec, strength) for codec, strength, _ in steps} == {("allreduce", None)}
+
+
+def test_the_strength_of_a_step_is_that_which_it_used() -> None:
+    (steps,) = run_ranks(what_steps_say, 1, [("dgc", {"warmup_steps": 8}, 10)])[0]
+    assert [ratio for _, ratio, _ in steps] == [
+        0.25, 0.25, 0.0625, 0.0625, 0.015625, 0.015625, 0.01, 0.01, 0.01, 0.01
+    ]  # fmt: skip
+    sent = [wire_bytes for _, _, wire_bytes in steps]
+    assert sent[0] == sent[1] > sent[2] == sent[3] > sent[4] == sent[5] > sent[6] == sent[9]

@@ -123,6 +123,8 @@ class Controller(Policy):
         return tuple(candidate.codec for candidate in self._candidates.values())
 
     def decide(self, step: int, world: int) -> Decision:
+        if world == 1:
+            return Decision(self._candidates[self._order[0]].codec, "one rank: nothing to send")
         rate = self._link.bandwidth
         return Decision(
             codec=self._candidates[self._current].codec,
@@ -133,6 +135,8 @@ class Controller(Policy):
         )
 
     def observe(self, groups: Sequence[Group], rows: Sequence[Measurement]) -> None:
+        if len(rows) == 1:
+            return
         self._step += 1
         self._releasing = max(0, self._releasing - 1)
         changed = self._link.add(rows)
@@ -150,7 +154,7 @@ class Controller(Policy):
         if news:
             self._patience = 1
         self._remember(min(row.overhead_s for row in rows))
-        if groups and len(rows) > 1:
+        if groups:
             self._chains = rows[0].rounds / max(1, self._rounds(self._current, groups, len(rows)))
         self._in_use += 1
         if self._home:

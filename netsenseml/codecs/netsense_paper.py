@@ -151,6 +151,8 @@ class PaperPolicy(Policy):
         return (self._dense, self._half, self._sparse)
 
     def decide(self, step: int, world: int) -> Decision:
+        if world == 1:
+            return Decision(self._dense, "one rank: nothing to send")
         codec: Codec
         if self._ratio >= self._options.quantize_below:
             codec = self._dense

@@ -3,8 +3,8 @@
 A payload is ``header | indices | values``: the header is 4 bytes (the peak magnitude as fp32,
 non-finite when the gradient was or is close to that), indices are padded to 4 bytes, values
 follow, and the whole is padded to 4 bytes. Value type ``sign`` sends the mean magnitude and one
-bit per value (error feedback keeps the difference). The size depends on (n, k, value type) only, never on the data,
-because an all-gather needs the same size on every rank.
+bit per value (error feedback keeps the difference). The size depends on (n, k, value type) only,
+never on the data, because an all-gather needs the same size on every rank.
 
 Indices (k of n, ascending) go in the smallest of three forms:
 

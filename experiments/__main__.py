@@ -1,10 +1,12 @@
 """``python -m experiments run|sweep|list|report|compare|profile|reproduce|notebook``.
 
 Exit 0: all well. 1: a mistake of the user's, one line says which. 2: some cell did not end well.
+130: interrupted.
 """
 
 from __future__ import annotations
 
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -58,6 +60,8 @@ def build() -> typer.Typer:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
+    # one way to stop, which ends guests and removes temporary folders
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         words = list(sys.argv[1:] if arguments is None else arguments)
         code = build()(args=words or ["--help"], prog_name="experiments", standalone_mode=False)
@@ -75,6 +79,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 2
         print(f"error: {' '.join(str(message()).split())}", file=sys.stderr)
         return 1
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 if __name__ == "__main__":

@@ -9,10 +9,11 @@ from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
 from ..atomic import write_text
 from ..errors import UserError
-from ..runs import RESULTS, short
+from ..runs import RESULTS, find_run, short
 
 __all__ = ["notebook"]
 
@@ -39,7 +40,7 @@ def notebook(
         raise UserError(f"{error.name} is not installed; make notebook installs it") from None
 
     book = nbformat.read(NOTEBOOK, as_version=4)
-    os.environ["NETSENSEML_RUNS"] = json.dumps([str(_path(run)) for run in runs or []])
+    os.environ["NETSENSEML_RUNS"] = json.dumps([str(find_run(run)) for run in runs or []])
     here = {"metadata": {"path": str(_ROOT)}}
     with TemporaryDirectory(prefix="notebook-") as sockets:
         kernel = AsyncKernelManager(kernel_name="python3", transport="ipc")  # opens no port
@@ -49,13 +50,9 @@ def notebook(
         try:
             client.execute()
         except CellExecutionError as error:
-            last = str(error).strip().splitlines()[-1]
+            # the kernel colours what it says, for a terminal
+            last = Text.from_ansi(str(error)).plain.strip().splitlines()[-1]
             raise UserError(f"{short(NOTEBOOK)}: {last}") from None
     out.parent.mkdir(parents=True, exist_ok=True)
     write_text(out, nbformat.writes(book))
     print(f"notebook {short(out)}")
-
-
-def _path(run: str) -> Path | str:
-    path = Path(run)
-    return path.resolve() if path.exists() else run

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -72,10 +71,6 @@ def _write(folder: Path, document: Path) -> None:
         print(f"{name:<8} {short(path)}")
 
 
-def _interrupt(*_: Any) -> None:
-    raise KeyboardInterrupt
-
-
 def _run(chosen: Any, folder: Path, jobs: int | None, only: str | None) -> dict[str, str]:
     """Run what is missing: heavy cells one by one first when there are several."""
     from rich.console import Console
@@ -85,7 +80,6 @@ def _run(chosen: Any, folder: Path, jobs: int | None, only: str | None) -> dict[
 
     command = shlex.join(["python", "-m", "experiments", *sys.argv[1:]])
     heavy = len(plan(chosen, only=_HEAVY))
-    before = signal.signal(signal.SIGTERM, _interrupt)  # one way to shut down
 
     def part(**options: Any) -> SweepResult:
         with SweepProgress(Console(stderr=True)) as progress:
@@ -98,5 +92,3 @@ def _run(chosen: Any, folder: Path, jobs: int | None, only: str | None) -> dict[
     except KeyboardInterrupt:
         print(f"interrupted; the same command goes on: {command}", file=sys.stderr)
         raise typer.Exit(130) from None
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json as json_
 import os
 import shlex
-import signal
 import sys
 import time
 from pathlib import Path
@@ -124,10 +123,6 @@ def _publish(run_dir: Path, show: bool = True) -> tuple[RunTables, dict[str, Any
     return tables, run_json(tables, paths)
 
 
-def _interrupt(*_: Any) -> None:
-    raise KeyboardInterrupt
-
-
 def _measure(resolved: dict[str, Any], results: Path, jobs: int, command: str) -> Path:
     """Run all cells; return the directory that holds their raw records."""
     from rich.console import Console
@@ -141,7 +136,6 @@ def _measure(resolved: dict[str, Any], results: Path, jobs: int, command: str) -
     digest = digest_of(resolved)
     run_dir = new_run(results, resolved["name"], digest)
     update(run_dir, **new_manifest(resolved, digest, command))
-    before = signal.signal(signal.SIGTERM, _interrupt)  # one way to shut down
     started = time.monotonic()
     try:
         with TerminalProgress(Console(stderr=True)) as progress:
@@ -155,8 +149,6 @@ def _measure(resolved: dict[str, Any], results: Path, jobs: int, command: str) -
             file=sys.stderr,
         )
         raise typer.Exit(130) from None
-    finally:
-        signal.signal(signal.SIGTERM, before)
     update(run_dir, run_id=run_dir.name, wall_s=round(time.monotonic() - started, 1))
     return run_dir
 

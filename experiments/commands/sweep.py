@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json as json_
 import shlex
-import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -86,10 +85,6 @@ def _list(folder: Path, cells: list[PlannedCell], as_json: bool) -> None:
     print(f"{len(found)} cells, {missing} to run, in {short(folder)}")
 
 
-def _interrupt(*_: Any) -> None:
-    raise KeyboardInterrupt
-
-
 def _run(chosen: Sweep, folder: Path, name: str, **options: Any) -> SweepResult:
     from rich.console import Console
 
@@ -98,12 +93,9 @@ def _run(chosen: Sweep, folder: Path, name: str, **options: Any) -> SweepResult:
 
     words = sys.argv[1:] if sys.argv[1:2] == ["sweep"] else ["sweep", name]
     command = shlex.join(["python", "-m", "experiments", *words])
-    before = signal.signal(signal.SIGTERM, _interrupt)  # one way to shut down
     try:
         with SweepProgress(Console(stderr=True)) as progress:
             return run_sweep(chosen, folder, progress=progress, command=command, **options)
     except KeyboardInterrupt:
         print(f"interrupted; the same command goes on: {command}", file=sys.stderr)
         raise typer.Exit(130) from None
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -1,7 +1,9 @@
 import json
 import os
+import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -130,3 +132,21 @@ def test_the_state_of_the_code(tmp_path: Path) -> None:
         pytest.skip("not a git checkout")
     assert len(state["commit"]) == 40
     assert (state["diff_sha256"] is not None) == state["dirty"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_what_is_stopped_cleans_up(
+    number: int,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def stopped(scenario: object, folder: Path) -> None:
+        (folder / "half").touch()
+        signal.raise_signal(number)
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr("experiments.harness.start_seconds", stopped)
+    assert main(["bench"]) == 130
+    assert not list(tmp_path.iterdir())
+    assert "Traceback" not in capsys.readouterr().err

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from fixture_runs import congested_run
 
+from experiments.__main__ import main
 from experiments.analysis import load, remake
 from experiments.commands.notebook import NOTEBOOK
 from experiments.errors import UserError
@@ -71,3 +72,28 @@ def test_the_notebook_runs_on_the_sample(tmp_path: Path) -> None:
     tables = ["text/html" in o.get("data", {}) for o in cells[-1]["outputs"]]
     assert any(tables)  # the question has an answer
     assert not [o for cell in cells for o in cell["outputs"] if o["output_type"] == "error"]
+
+
+def test_a_run_that_is_not_there_is_told_before_a_kernel_starts(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client = pytest.importorskip("nbclient")
+    monkeypatch.setattr(client, "NotebookClient", None)  # not callable: an error of its own
+    assert main(["notebook", "nowhere"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: no run 'nowhere'")
+
+
+def test_a_cell_that_fails_is_one_line_without_colours(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client = pytest.importorskip("nbclient")
+    from nbclient.exceptions import CellExecutionError
+
+    def fails(self: object) -> None:
+        text = "Traceback\n\x1b[31mKeyError\x1b[39m: 'rate'"
+        raise CellExecutionError(text, "KeyError", "'rate'")
+
+    monkeypatch.setattr(client.NotebookClient, "execute", fails)
+    assert main(["notebook", str(SAMPLE), "--out", str(tmp_path / "done.ipynb")]) == 1
+    assert capsys.readouterr().err == "error: results/analysis.ipynb: KeyError: 'rate'\n"

@@ -241,7 +241,7 @@ class Controller(Policy):
         in it. One step of it alone might meet a congestion window made for less.
         """
         self._quiet, self._next_probe = 0, _PROBE_EVERY
-        if self._share(self._current, groups, net.world) <= _PROBE_SHARE:
+        if self._shows(self._current, groups, net.world):
             return
         score = {key: self._score(key, groups, net) for key in self._order}
         floor = score[self._current] / (1 + _PROBE_COST)
@@ -260,6 +260,13 @@ class Controller(Policy):
             self._releasing = _RELEASE_STEPS
             self._current = min(shares, key=lambda key: shares[key])
             self._reason = f"{self._home} -> {self._current} for a while: a larger message"
+
+    def _shows(self, key: str, groups: Sequence[Group], world: int) -> bool:
+        """Whether the rate is seen in what a candidate sends; exchanges show changes only."""
+        plan = self._candidates[key].codec.transfers(groups[0], world)
+        if any(transfer.kind == "exchange" for transfer in plan):
+            return False
+        return self._share(key, groups, world) <= _PROBE_SHARE
 
     def _share(self, key: str, groups: Sequence[Group], world: int) -> float:
         """Part of a candidate's time on the network that is latency."""

@@ -42,6 +42,7 @@ _PROBE_EVERY = 200
 _PROBE_APART = 80  # steps at least between two of them, however often the bandwidth changes
 _PROBE_STEPS = 8
 _PROBE_SHARE = 0.4  # part of a message's time that latency may take before a probe is sent
+_PROBE_DOUBT = 0.5  # of the bandwidth, for what it costs: it may have been taken too high
 _PROBE_COST = 0.35  # part by which one of them may be longer
 _PROBE_LEAST = 3  # so many are sent even if they last longer than twice that
 _PATIENCE_FASTER = 2
@@ -147,27 +148,24 @@ class Controller(Policy):
             max(row.decode_s for row in rows),
             rows[0].dense_bytes,
         )
-        # Right after a change of codec, a new bandwidth says as much of the codec as of the net.
-        news = changed and self._in_use > 2
-        if changed:
-            self._alert = _ALERT
-        if news:
-            self._patience = 1
+        news = changed and self._in_use > 2  # sooner it says as much of the codec as of the net
+        self._alert = _ALERT if changed else self._alert
+        self._patience = 1 if news else self._patience
         self._remember(min(row.overhead_s for row in rows))
         if groups:
             self._chains = rows[0].rounds / max(1, self._rounds(self._current, groups, len(rows)))
         self._in_use += 1
         if self._home:
             self._away -= 1
-            dear = self._pace.compute_s + min(row.overhead_s for row in rows) > self._dear_s
-            if dear:
+            # one late step alone is a lost packet
+            lasted = min(overhead for _, _, overhead in self._measured[self._current][-2:])
+            if self._pace.compute_s + lasted > self._dear_s:
                 self._away = min(self._away, _PROBE_LEAST - (_PROBE_STEPS - self._away))
             # also after a change: the first messages of a size meet windows made for less
             if self._away > 0:
                 return
-            if self._order.index(self._home) < self._order.index(self._current):
-                self._releasing = _RELEASE_STEPS
-            self._current, self._home, self._in_use = self._home, "", 0
+            self._take(self._home)
+            self._home = ""
             self._reason = f"{self._current}: back from a larger message"
             self._probed = self._step
         self._quiet += 1
@@ -221,8 +219,7 @@ class Controller(Policy):
         if finer and not self._alert and not slow:
             poor = dataclasses.replace(net, bandwidth=net.bandwidth * (1 - self._caution))
             if self._score(wanted, groups, poor) < floor:
-                self._stay(net, f"{wanted} would do, but without reserve")
-                return
+                return self._stay(net, f"{wanted} would do, but without reserve")
         self._wanted_for = self._wanted_for + 1 if self._wanted == wanted else 1
         self._wanted = wanted
         patience = self._patience * (_PATIENCE_FASTER if slow else _PATIENCE_FINER)
@@ -243,7 +240,8 @@ class Controller(Policy):
         self._quiet, self._next_probe = 0, _PROBE_EVERY
         if self._shows(self._current, groups, net.world):
             return
-        score = {key: self._score(key, groups, net) for key in self._order}
+        poor = dataclasses.replace(net, bandwidth=net.bandwidth * _PROBE_DOUBT)
+        score = {key: self._score(key, groups, poor) for key in self._order}
         floor = score[self._current] / (1 + _PROBE_COST)
         mine = self._bytes(self._current, groups, net.world)
         shares = {
@@ -257,16 +255,14 @@ class Controller(Policy):
             self._home, self._away = self._current, _PROBE_STEPS
             step_s = self._candidates[self._current].efficiency / score[self._current]
             self._dear_s = step_s * (1 + 2 * _PROBE_COST)
-            self._releasing = _RELEASE_STEPS
-            self._current = min(shares, key=lambda key: shares[key])
+            self._take(min(shares, key=lambda key: shares[key]))
             self._reason = f"{self._home} -> {self._current} for a while: a larger message"
 
     def _shows(self, key: str, groups: Sequence[Group], world: int) -> bool:
         """Whether the rate is seen in what a candidate sends; exchanges show changes only."""
         plan = self._candidates[key].codec.transfers(groups[0], world)
-        if any(transfer.kind == "exchange" for transfer in plan):
-            return False
-        return self._share(key, groups, world) <= _PROBE_SHARE
+        exchanged = any(transfer.kind == "exchange" for transfer in plan)
+        return not exchanged and self._share(key, groups, world) <= _PROBE_SHARE
 
     def _share(self, key: str, groups: Sequence[Group], world: int) -> float:
         """Part of a candidate's time on the network that is latency."""
@@ -294,10 +290,14 @@ class Controller(Policy):
 
     def _switch(self, key: str, net: Network, why: str) -> None:
         self._reason = f"{self._current} -> {key}: {why} at {net.bandwidth * 8e-6:.3g} Mbit/s"
+        self._take(key)
+        self._wanted, self._wanted_for = "", 0
+
+    def _take(self, key: str) -> None:
+        """Use another candidate; where it is less lossy, what was left unsent goes slowly."""
         if self._order.index(key) < self._order.index(self._current):
             self._releasing = _RELEASE_STEPS
         self._current, self._in_use = key, 0
-        self._wanted, self._wanted_for = "", 0
 
     def _score(self, key: str, groups: Sequence[Group], net: Network) -> float:
         """Expected progress per second."""

@@ -208,7 +208,7 @@ def test_candidates_are_in_order_of_loss() -> None:
 
 def test_what_was_left_unsent_goes_little_by_little_after_a_change_to_less_loss() -> None:
     controller = policy()
-    simulated = SimulatedRing(controller, lambda step: 20.0 if step < 60 else 60.0)
+    simulated = SimulatedRing(controller, lambda step: 20.0 if step < 60 else 200.0)
     order = [candidate.key for candidate in controller._candidates.values()]
     keys, homes, released = [], [], []
     for _ in range(120):

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
 from .commands import (
     bench,
@@ -45,9 +46,19 @@ VERBS: dict[str, Callable[..., Any]] = {
 }
 
 
+class _Group(TyperGroup):
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:  # typer would end without a word
+            print("interrupted", file=sys.stderr)
+            raise typer.Exit(130) from None
+
+
 def build() -> typer.Typer:
     """Return the command line."""
     app = typer.Typer(
+        cls=_Group,
         help="Run scenarios, and make tables, pictures and pages of what they measured.",
         add_completion=False,
         pretty_exceptions_enable=False,

@@ -35,7 +35,7 @@ def notebook(
         import nbformat
         from jupyter_client.manager import AsyncKernelManager
         from nbclient import NotebookClient
-        from nbclient.exceptions import CellExecutionError
+        from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
     except ImportError as error:
         raise UserError(f"{error.name} is not installed; make notebook installs it") from None
 
@@ -53,6 +53,12 @@ def notebook(
             # the kernel colours what it says, for a terminal
             last = Text.from_ansi(str(error)).plain.strip().splitlines()[-1]
             raise UserError(f"{short(NOTEBOOK)}: {last}") from None
+        except CellTimeoutError:
+            raise UserError(
+                f"{short(NOTEBOOK)}: a cell took more than {timeout_s} s; --timeout-s allows more"
+            ) from None
+        except DeadKernelError:
+            raise UserError(f"{short(NOTEBOOK)}: its kernel died") from None
     out.parent.mkdir(parents=True, exist_ok=True)
     write_text(out, nbformat.writes(book))
     print(f"notebook {short(out)}")

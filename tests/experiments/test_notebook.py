@@ -97,3 +97,30 @@ def test_a_cell_that_fails_is_one_line_without_colours(
     monkeypatch.setattr(client.NotebookClient, "execute", fails)
     assert main(["notebook", str(SAMPLE), "--out", str(tmp_path / "done.ipynb")]) == 1
     assert capsys.readouterr().err == "error: results/analysis.ipynb: KeyError: 'rate'\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        ("CellTimeoutError", "a cell took more than 7 s; --timeout-s allows more"),
+        ("DeadKernelError", "its kernel died"),
+    ],
+)
+def test_a_kernel_that_does_not_answer_is_one_line(
+    error: str,
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    client = pytest.importorskip("nbclient")
+    from nbclient import exceptions
+
+    def fails(self: object) -> None:
+        raise getattr(exceptions, error)("several\nlines")
+
+    monkeypatch.setattr(client.NotebookClient, "execute", fails)
+    out = tmp_path / "done.ipynb"
+    assert main(["notebook", str(SAMPLE), "--timeout-s", "7", "--out", str(out)]) == 1
+    assert capsys.readouterr().err == f"error: results/analysis.ipynb: {words}\n"
+    assert not out.exists()

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -90,7 +94,7 @@ def test_a_cell_that_fails_is_one_line_without_colours(
     client = pytest.importorskip("nbclient")
     from nbclient.exceptions import CellExecutionError
 
-    def fails(self: object) -> None:
+    def fails(self: object, **options: object) -> None:
         text = "Traceback\n\x1b[31mKeyError\x1b[39m: 'rate'"
         raise CellExecutionError(text, "KeyError", "'rate'")
 
@@ -116,7 +120,7 @@ def test_a_kernel_that_does_not_answer_is_one_line(
     client = pytest.importorskip("nbclient")
     from nbclient import exceptions
 
-    def fails(self: object) -> None:
+    def fails(self: object, **options: object) -> None:
         raise getattr(exceptions, error)("several\nlines")
 
     monkeypatch.setattr(client.NotebookClient, "execute", fails)
@@ -124,3 +128,46 @@ def test_a_kernel_that_does_not_answer_is_one_line(
     assert main(["notebook", str(SAMPLE), "--timeout-s", "7", "--out", str(out)]) == 1
     assert capsys.readouterr().err == f"error: results/analysis.ipynb: {words}\n"
     assert not out.exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("moment", ["start", "cell"])
+def test_stopped(moment: str, number: int, tmp_path: Path) -> None:
+    pytest.importorskip("nbclient")
+    run, temporary = tmp_path / "run", tmp_path / "tmp"
+    shutil.copytree(SAMPLE, run)
+    temporary.mkdir()
+    table = run / "summary.csv"
+    table.unlink()
+    os.mkfifo(table)  # a cell that reads it waits for its end
+    held = []
+    command = [sys.executable, "-m", "experiments", "notebook", str(run)]
+    started = subprocess.Popen(
+        [*command, "--out", str(tmp_path / "done.ipynb")],
+        env={**os.environ, "TMPDIR": str(temporary)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+    def reached() -> bool:
+        if moment == "start":
+            return bool(list(temporary.glob("notebook-*/kernel.json")))
+        try:
+            held.append(os.open(table, os.O_WRONLY | os.O_NONBLOCK))
+        except OSError:  # nobody reads yet
+            return False
+        return True
+
+    deadline = time.monotonic() + 60
+    while not reached():
+        assert started.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    started.send_signal(number)
+    assert started.communicate(timeout=60) == ("", "interrupted\n")
+    for descriptor in held:
+        os.close(descriptor)
+    assert started.returncode == 130
+    assert not list(temporary.iterdir())
+    assert not (tmp_path / "done.ipynb").exists()

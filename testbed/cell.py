@@ -71,6 +71,7 @@ class Cell:
         self.selector = selectors.SelectSelector()
         self.ranks: list[RankProcess] = []
         self.rivals: dict[str, list[RankProcess]] = {}
+        self._programs: list[tuple[Any, dict[str, Any], Any]] = []  # with its ranks' spec and data
         self.start_s: float | None = None
         self.progress_s = time.monotonic()
         self.reason: str | None = None
@@ -161,27 +162,26 @@ class Cell:
 
     # -- the ranks -------------------------------------------------------------------------
 
-    def start_ranks(self, program: Any, prepared: Any) -> None:
-        """Fork every rank into its host."""
-        hosts = self.topology.rank_hosts()
-        self.ranks = self._fork(program, prepared, self.spec, hosts, self.folder, MASTER_PORT)
+    def prepare(self, program: Any) -> None:
+        """Let the program load what its ranks share, for the ranks of the jobs beside it too."""
+        jobs = [{**self.spec, **job} for job in self.spec.get("jobs", ())]
+        self._programs = [(program, spec, program.prepare(spec)) for spec in [self.spec, *jobs]]
 
-    def start_jobs(self, program: Any) -> None:
-        """Fork the ranks of the jobs beside the one under test; they record in a folder each."""
-        for number, job in enumerate(self.spec.get("jobs", ())):
+    def start_ranks(self) -> None:
+        """Fork every rank into its host; the jobs beside the one under test record in folders."""
+        own, *others = self._programs
+        self.ranks = self._fork(*own, self.topology.rank_hosts(), self.folder, MASTER_PORT)
+        for number, (job, other) in enumerate(zip(self.spec.get("jobs", ()), others, strict=True)):
             folder = self.folder / f"job-{job['name']}"
             folder.mkdir()
-            spec = {**self.spec, **job}
-            port = MASTER_PORT + 1 + number
-            prepared = program.prepare(spec)
-            ranks = self._fork(program, prepared, spec, job["hosts"], folder, port)
+            ranks = self._fork(*other, job["hosts"], folder, MASTER_PORT + 1 + number)
             self.rivals[job["name"]] = ranks
 
     def _fork(
         self,
         program: Any,
-        prepared: Any,
         spec: dict[str, Any],
+        prepared: Any,
         names: list[str],
         folder: Path,
         port: int,

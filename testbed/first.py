@@ -22,6 +22,7 @@ from topologies import Topology
 
 from . import namespaces, probes
 from .cell import Cell, write_json
+from .instants import wait_for_round_time
 from .modules import load as load_modules
 from .realwatch import CeilingError
 from .shaping import Shaper
@@ -65,6 +66,8 @@ def run(folder: Path) -> dict[str, Any]:
 
     topology = Topology.from_dict(spec["topology"])
     real = spec["clock"] == "real"
+    if not real:
+        wait_for_round_time()
     with built_net(topology, spec["segmentation"]) as net:
         ports = {name: (a.name, b.name) for name, (a, b) in interfaces(net, topology).items()}
         shaper = shaper_for(topology, ports, real)
@@ -78,10 +81,10 @@ def run(folder: Path) -> dict[str, Any]:
         cell.record_qdiscs("before")
         if spec["program"] is None:  # a calibration
             return cell.outcome("ok")
-        program = importlib.import_module(spec["program"])
-        prepared = program.prepare(spec)
-        cell.start_ranks(program, prepared)
-        cell.start_jobs(program)
+        cell.prepare(importlib.import_module(spec["program"]))
+        if not real:
+            wait_for_round_time()
+        cell.start_ranks()
         cell.progress_s = time.monotonic()  # on a real clock, importing took its time
         return cell.outcome(cell.watch())
 

@@ -26,11 +26,14 @@ done
 [ -L /lib ] || show /lib /lib
 [ -L /lib64 ] || [ ! -d /lib64 ] || show /lib64 /lib64
 case "$PYTHON_HOME" in /usr | /usr/*) ;; *) show "$PYTHON_HOME" "$PYTHON_HOME" ;; esac
+for d in iproute2 alternatives; do
+    [ ! -d /etc/$d ] || show /etc/$d /etc/$d
+done
 show "$PROJECT" /opt/project
 show "$VENV" /opt/venv
 show "$CELL" /cell rw
 mkdir -p $R/etc $R/tmp $R/run $R/dev $R/proc $R/sys $R/root $R/var $R/old
-cp -r /etc/ld.so.cache /etc/iproute2 /etc/alternatives $R/etc/ 2>/dev/null || true
+cp /etc/ld.so.cache $R/etc/ 2>/dev/null || true
 echo 'root:x:0:0::/root:/bin/sh' > $R/etc/passwd
 echo 'root:x:0:' > $R/etc/group
 echo '127.0.0.1 localhost' > $R/etc/hosts

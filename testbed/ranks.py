@@ -13,13 +13,13 @@ import json
 import os
 import signal
 import socket
-import time
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from .instants import wait_until
 from .namespaces import Child, spawn
 
 __all__ = ["RankContext", "RankProcess", "start_rank"]
@@ -44,7 +44,7 @@ class RankContext:
         """Report that training could begin; return the clock (s) at which it does, and wait."""
         self._say(kind="ready")
         start_s = float(self.channel.makefile("r").readline())
-        time.sleep(max(0.0, start_s - time.monotonic()))
+        wait_until(start_s)
         return start_s
 
     def progress(self, step: int) -> None:

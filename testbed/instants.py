@@ -2,8 +2,8 @@
 
 On the virtual clock work takes no time, yet the clock creeps where it is read very often (a loop
 that polls it would never end otherwise). So before what is measured a cell waits for a round
-time, far enough apart that the creep does not reach the next one: what was done before leaves no
-trace in the times that follow.
+time, far enough apart that the creep does not reach the next one. What the kernel's own timers
+keep from before still shifts later times by a few hundred nanoseconds.
 """
 
 from __future__ import annotations

@@ -80,11 +80,16 @@ _HIDDEN = pytest.mark.xfail(
 
 
 @pytest.mark.parametrize(
-    ("name", "mbps"), [pytest.param("static-100m", 100, marks=_HIDDEN), ("static-1g", 1000)]
+    ("name", "mbps", "within"),
+    [
+        ("static-1g", 1000, 0.15),
+        ("static-100m", 100, 0.25),
+        pytest.param("static-100m", 100, 0.15, marks=_HIDDEN),
+    ],
 )
-def test_estimate_is_near_the_asked_rate(runs: Any, name: str, mbps: float) -> None:
+def test_estimate_is_near_the_asked_rate(runs: Any, name: str, mbps: float, within: float) -> None:
     sensed = [step["bandwidth_mbps"] for step in runs[name]["netsense"][10:]]
-    assert statistics.median(sensed) == pytest.approx(mbps, rel=0.15)
+    assert statistics.median(sensed) == pytest.approx(mbps, rel=within)
 
 
 def test_straggler_does_not_look_like_a_slow_network(runs: Any) -> None:

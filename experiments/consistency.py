@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from testbed.backends import CLOCKS
 from topologies import SpecError
-from topologies.checks import nearest
 
-from .methods import method_names
+from .methods import device_names, method_names, task_names
+from .mistakes import no_such
 
 if TYPE_CHECKING:
     from .scenario import Scenario
@@ -22,6 +22,7 @@ _LABEL = re.compile(r"[a-z0-9][a-z0-9.+_-]*")
 def check_consistency(scenario: Scenario) -> None:
     """Raise a `SpecError` for the first key that does not fit the others."""
     _check_backend(scenario)
+    _check_workload(scenario)
     _check_methods(scenario)
     _check_straggler(scenario)
 
@@ -41,6 +42,18 @@ def _check_backend(scenario: Scenario) -> None:
             raise SpecError(key, "means nothing with backend: cluster, which emulates no network")
 
 
+def _check_workload(scenario: Scenario) -> None:
+    work = scenario.workload
+    tasks = task_names()
+    if work.task not in tasks:
+        raise SpecError("workload.task", no_such(work.task, tasks))
+    if work.device not in (devices := device_names()):
+        raise SpecError("workload.device", no_such(work.device, devices))
+    for i, job in enumerate(scenario.jobs):
+        if job.task is not None and job.task not in tasks:
+            raise SpecError(f"traffic.{i}.task", no_such(job.task, tasks))
+
+
 def _check_straggler(scenario: Scenario) -> None:
     slow = scenario.workload.straggler
     if slow is not None and slow.rank >= scenario.world_size:
@@ -55,8 +68,7 @@ def _check_methods(scenario: Scenario) -> None:
     labels: set[str] = set()
     for i, arm in enumerate(scenario.arms):
         if arm.name not in valid:
-            hint = nearest(arm.name, valid) or f"; valid: {', '.join(valid)}"
-            raise SpecError(f"methods.{i}", f"no method '{arm.name}'{hint}")
+            raise SpecError(f"methods.{i}", no_such(arm.name, valid, "method"))
         if not _LABEL.fullmatch(arm.label):
             raise SpecError(f"methods.{i}.label", f"expected a-z 0-9 . + _ -; got '{arm.label}'")
         if arm.label in labels:
@@ -64,8 +76,7 @@ def _check_methods(scenario: Scenario) -> None:
         labels.add(arm.label)
     for i, job in enumerate(scenario.jobs):
         if job.method not in valid:
-            hint = nearest(job.method, valid) or f"; valid: {', '.join(valid)}"
-            raise SpecError(f"traffic.{i}.method", f"no method '{job.method}'{hint}")
+            raise SpecError(f"traffic.{i}.method", no_such(job.method, valid, "method"))
     for i, seed in enumerate(scenario.seeds):
         if seed in scenario.seeds[:i]:
             raise SpecError(f"seeds.{i}", f"{seed} is used twice")

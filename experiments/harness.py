@@ -25,9 +25,11 @@ from .engine import LocalEngine, Task, place
 from .errors import UserError
 from .identity import PROGRAM, tasks_of
 from .manifest import cell_facts, update
+from .methods import REAL_DEVICES, task_names
+from .mistakes import no_such
 from .profiles import load_profile, needed_mb
 from .progress import Progress
-from .scenario import Cell, Scenario, nearest
+from .scenario import Cell, Scenario
 
 __all__ = [
     "CellResult",
@@ -44,10 +46,7 @@ __all__ = [
     "start_seconds",
 ]
 
-TASKS = Path(__file__).with_name("workloads")
 WARMUP_STEPS = 3
-#: what ``workload.device`` names beside the profiles: the processor or GPU that is there
-REAL_DEVICES = ("cpu", "cuda")
 _ENDLESS_STEPS = 1_000_000
 
 
@@ -61,13 +60,10 @@ class CellResult:
     wall_s: float
 
 
-def _named(folder: Path, suffix: str, key: str, name: str) -> Path:
-    path = folder / f"{name}{suffix}"
-    if not path.is_file():
-        known = sorted(p.stem.replace("_", "-") for p in folder.glob(f"[a-z]*{suffix}"))
-        hint = nearest(name, known) or f"; valid: {', '.join(known)}"
-        raise UserError(f"{key}: no '{name}'{hint}")
-    return path
+def _known_task(key: str, name: str) -> None:
+    """Refuse a task that is not there: a manifest may come from another version."""
+    if name not in (valid := task_names()):
+        raise UserError(f"{key}: {no_such(name, valid)}")
 
 
 def resolve_cell(scenario: Scenario, cell: Cell) -> dict[str, Any]:
@@ -83,7 +79,7 @@ def cell_spec(resolved: dict[str, Any], cell: Cell) -> dict[str, Any]:
     if work["device"] not in REAL_DEVICES:
         device, scale = load_profile(work["device"])
     parameters = device.pop("parameters", None)
-    _named(TASKS, ".py", "workload.task", work["task"].replace("-", "_"))
+    _known_task("workload.task", work["task"])
     return {
         "program": PROGRAM,
         "scenario": resolved["name"],
@@ -115,7 +111,7 @@ def cell_spec(resolved: dict[str, Any], cell: Cell) -> dict[str, Any]:
 def _job(job: dict[str, Any], work: dict[str, Any]) -> dict[str, Any]:
     """Return what the ranks of another job are told, beside what all ranks are."""
     task = job["task"] or work["task"]
-    _named(TASKS, ".py", "traffic.task", task.replace("-", "_"))
+    _known_task("traffic.task", task)
     own = {
         "task": task,
         "batch_size": job["batch_size"] or work["batch_size"],

@@ -1,11 +1,15 @@
-"""The names of the methods, found without importing torch."""
+"""The names of methods, tasks and devices, found without importing torch."""
 
 from __future__ import annotations
 
 import ast
 from pathlib import Path
 
-__all__ = ["is_adaptive", "method_names"]
+__all__ = ["REAL_DEVICES", "device_names", "is_adaptive", "method_names", "task_names"]
+
+_HERE = Path(__file__).parent
+#: what ``workload.device`` names beside the profiles: the processor or GPU that is there
+REAL_DEVICES = ("cpu", "cuda")
 
 
 def method_names() -> list[str]:
@@ -13,9 +17,20 @@ def method_names() -> list[str]:
 
     Each is one file of ``netsenseml/codecs`` that assigns ``METHOD``, and is named after it.
     """
-    folder = Path(__file__).parent.parent / "netsenseml" / "codecs"
+    folder = _HERE.parent / "netsenseml" / "codecs"
     found = [path.stem for path in folder.glob("*.py") if _has_method(path)]
     return sorted(stem.replace("_", "-") for stem in found)
+
+
+def task_names() -> list[str]:
+    """Return what ``workload.task`` may be: each is one file of ``experiments/workloads``."""
+    files = (_HERE / "workloads").glob("[a-z]*.py")
+    return sorted(path.stem.replace("_", "-") for path in files)
+
+
+def device_names() -> list[str]:
+    """Return what ``workload.device`` may be: a file of ``experiments/devices``, or real."""
+    return [*REAL_DEVICES, *sorted(path.stem for path in (_HERE / "devices").glob("[a-z]*.yaml"))]
 
 
 def is_adaptive(name: str) -> bool:

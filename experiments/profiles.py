@@ -13,10 +13,9 @@ import math
 from pathlib import Path
 from typing import Any
 
-from topologies.checks import nearest
-
 from .errors import UserError
-from .methods import is_adaptive
+from .methods import REAL_DEVICES, device_names, is_adaptive
+from .mistakes import no_such
 from .yamlfile import read_mapping
 
 __all__ = ["DEVICES", "load_profile", "needed_mb"]
@@ -30,9 +29,8 @@ _TEXTS = ("description", "source", "formula")
 def _read(name: str, key: str) -> dict[str, Any]:
     path = DEVICES / f"{name}.yaml"
     if not path.is_file():
-        known = sorted(p.stem for p in DEVICES.glob("[a-z]*.yaml"))
-        hint = nearest(name, known) or f"; valid: {', '.join(known)}"
-        raise UserError(f"{key}: no '{name}'{hint}")
+        profiles = [x for x in device_names() if x not in REAL_DEVICES]
+        raise UserError(f"{key}: {no_such(name, profiles)}")
     return read_mapping(path, [*_TIMES, *_RATES, *_TEXTS])
 
 

@@ -32,6 +32,7 @@ from .yamlfile import named_file, read_mapping
 __all__ = [
     "SCENARIOS",
     "SCHEMA",
+    "SEED_LIMIT",
     "Cell",
     "Method",
     "Scenario",
@@ -45,6 +46,8 @@ __all__ = [
 ]
 
 SCENARIOS = Path(__file__).parent / "scenarios"
+SEED_LIMIT = 2**31
+Seed = Annotated[int, Field(ge=0, lt=SEED_LIMIT)]
 SCHEMA = 1  # of a resolved scenario; part of its digest
 
 
@@ -84,9 +87,7 @@ class Scenario(Strict):
     traffic: list[dict[str, Any]] = Field(default_factory=list)
     workload: Workload
     methods: Annotated[list[str | Method], Field(min_length=1)]
-    seeds: Annotated[list[Annotated[int, Field(ge=0, lt=2**31)]], Field(min_length=1)] = Field(
-        default_factory=lambda: [0]
-    )
+    seeds: Annotated[list[Seed], Field(min_length=1)] = Field(default_factory=lambda: [0])
     target_accuracy: Share | None = None
     segmentation: Literal["auto", "on", "off"] = "auto"
     timeout_s: Positive | None = None

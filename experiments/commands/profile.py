@@ -32,15 +32,12 @@ def profile(
     memory: Annotated[float, typer.Option(help="estimate: memory bandwidth, GB/s.")] = 900.0,
 ) -> None:
     """Write the device profile of a workload: measured on this machine, or estimated."""
+    from ..methods import task_names
+    from ..mistakes import no_such
     from ..profiles import DEVICES
-    from ..scenario import nearest
 
-    workloads = DEVICES.parent / "workloads"
-    known = sorted(p.stem.replace("_", "-") for p in workloads.glob("[a-z]*.py"))
-    if task not in known:
-        raise UserError(
-            f"no workload '{task}'{nearest(task, known) or '; valid: ' + ', '.join(known)}"
-        )
+    if task not in (known := task_names()):
+        raise UserError(no_such(task, known, "workload"))
     if device not in ("cpu", "cuda", "estimate"):
         raise UserError(f"--device: expected cpu, cuda or estimate; got '{device}'")
     if not 0 < reached <= 1:

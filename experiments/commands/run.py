@@ -97,10 +97,16 @@ def _words(text: str) -> list[str]:
 
 
 def _seeds(text: str) -> list[int]:
+    from ..scenario import SEED_LIMIT
+
     words = _words(text)
-    if not words or not all(word.isdecimal() for word in words):
-        raise UserError(f"--seeds: expected whole numbers such as 0,1,2; got '{text}'")
-    return [int(word) for word in words]
+    if not words or not all(word.isdecimal() and int(word) < SEED_LIMIT for word in words):
+        expected = f"whole numbers below {SEED_LIMIT} such as 0,1,2"
+        raise UserError(f"--seeds: expected {expected}; got '{text}'")
+    seeds = [int(word) for word in words]
+    if len(set(seeds)) < len(seeds):
+        raise UserError(f"--seeds: expected each once; got '{text}'")
+    return seeds
 
 
 def _command(*words: str) -> str:

@@ -35,6 +35,8 @@ def test_list_names_every_scenario(capsys: pytest.CaptureFixture[str]) -> None:
         (["run", "no.yaml"], "no.yaml: cannot be read"),
         (["run", "smoke", "--methods", "netsens"], "did you mean 'netsense'"),
         (["run", "smoke", "--seeds", "one"], "--seeds: expected whole numbers"),
+        (["run", "smoke", "--seeds", "2147483648"], "--seeds: expected whole numbers below"),
+        (["run", "smoke", "--seeds", "1,1"], "--seeds: expected each once"),
         (["run", "smoke", "--steps", "0"], "--steps"),
         (["run", "smoke", "--stps", "1"], "--stps"),
         (["rn"], "rn"),

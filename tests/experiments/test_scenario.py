@@ -128,6 +128,8 @@ MISTAKES = [
     ("workload.optimizer", "sdg", "workload.optimizer: expected 'sgd' or 'adam'; got 'sdg'"),
     ("workload.eval_every", 10_000, "workload.eval_every: expected at most steps"),
     ("workload", ..., "workload: is missing"),
+    ("workload.task", "fashion-cn", "workload.task: no 'fashion-cn'; did you mean 'fashion-cnn'"),
+    ("workload.device", "resnet", "workload.device: no 'resnet'; did you mean 'resnet18'"),
     ("world_size", 1, "world_size: expected"),
     ("world_size", True, "world_size: expected a whole number"),
     ("clock", "cpu", "clock: expected 'virtual' or 'real'"),
@@ -214,7 +216,7 @@ def test_a_merged_key_may_be_overridden(tmp_path: Path) -> None:
         "events:\n"
         "  - &drop {at_s: 4, links: 'h*-s0', rate_mbps: 25}\n"
         "  - {<<: *drop, at_s: 8, rate_mbps: 50}\n"
-        "workload: {task: mlp, batch_size: 8, steps: 4, device: v100}\n"
+        "workload: {task: fashion-mlp, batch_size: 8, steps: 4, device: resnet18}\n"
         "methods: [fp16]\n"
     )
     assert [e.at_s for e in load(write(tmp_path, text)).changes] == [4.0] * 4 + [8.0] * 4

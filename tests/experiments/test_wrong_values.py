@@ -58,10 +58,11 @@ MORE = {
         {"kind": "iperf3-tcp", "source": "x0", "sink": "h0", "congestion_control": "cubic",
          "start_s": 1, "stop_s": 9, "on_s": 1, "off_s": 1, "seed": 1},
         {"kind": "training", "hosts": ["x2", "x3"], "method": "topk", "options": {"ratio": 0.1},
-         "name": "rival", "task": "mlp", "batch_size": 4, "steps": 5, "start_s": 1, "seed": 1},
+         "name": "rival", "task": "fashion-mlp", "batch_size": 4, "steps": 5, "start_s": 1,
+         "seed": 1},
     ],
     "workload": {
-        "task": "mlp", "batch_size": 8, "steps": 4, "eval_every": 2, "device": "v100",
+        "task": "fashion-mlp", "batch_size": 8, "steps": 4, "eval_every": 2, "device": "resnet18",
         "optimizer": "adam", "lr": 0.1, "momentum": 0.5, "weight_decay": 0.1,
         "schedule": "constant", "lr_warmup_steps": 1, "straggler": {"rank": 1, "extra_ms": 5},
         "stop_s": 100,

@@ -17,6 +17,7 @@ from topologies import Flow, LinkEvent, Topology, phases
 
 from .crosstraffic import CrossTraffic
 from .happenings import Happenings
+from .instants import let_polling_pass
 from .limits import limit_host
 from .linkwatch import LinkWatch
 from .ranks import RankProcess, start_rank
@@ -252,6 +253,8 @@ class Cell:
     def _begin(self) -> None:
         # on a round time: what was done before leaves no trace in the times of the training
         self.start_s = math.ceil(time.monotonic() * 10 + 1) / 10
+        if not self.real:
+            let_polling_pass()
         self.schedule()
         for rank in self.ranks:
             rank.begin(self.start_s)

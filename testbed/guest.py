@@ -27,6 +27,8 @@ PROJECT = Path(__file__).resolve().parent.parent
 INIT = Path(__file__).with_name("init.sh")
 #: 2024-01-01T00:00:00Z in ns: the guest's date at boot, so that it does not depend on the host's
 _START_NS = 1_704_067_200_000_000_000
+#: reads of the clock at one instant that do not move it, until a cell says otherwise
+_STARTING_READS = 32768
 _UML_DIR = "uml"
 
 
@@ -94,12 +96,13 @@ def own_pids() -> list[str]:
     return ["unshare", *rights, "--pid", "--fork", "--kill-child"]
 
 
-def _virtual_clock(seed: int, real_clock: bool) -> list[str]:
+def _virtual_clock(seed: int, real_clock: bool, cell: bool) -> list[str]:
     """Return the boot parameters that differ between the patched kernel and the other."""
     if real_clock:
         # it keeps a file with its process id, and does not start where it cannot
         return [f"uml_dir={_UML_DIR}/"]
     return [
+        *([f"time.free_reads={_STARTING_READS}"] if cell else []),
         "time-travel=inf-cpu",
         f"time-travel-start={_START_NS}",
         f"rngseed={seed:010d}",
@@ -166,7 +169,7 @@ class Guest:
             "con0=fd:0,fd:1",
             "con=null",
             "loglevel=1" if real_clock else "quiet",
-            *_virtual_clock(seed, real_clock),
+            *_virtual_clock(seed, real_clock, command is None),
             "norandmaps",
             # seeded at boot: without it the first random number waits for minutes of entropy
             "random.trust_cpu=on",

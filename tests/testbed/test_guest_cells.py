@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import shutil
 from pathlib import Path
 
 import pytest
 from guest_cells import cell_spec, records, run_cell
 
+from testbed import launcher
+from testbed.guest import PROJECT, GuestFiles
 from topologies import Topology
 
 pytestmark = pytest.mark.guest
@@ -91,6 +95,32 @@ def test_random_numbers_repeat_with_the_seed(tmp_path: Path) -> None:
     ]
     assert drawn[0] == drawn[1]
     assert drawn[0] != drawn[2]
+
+
+def test_reads_of_the_clock_leave_no_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At boot or while a program loads, as many more as a fuller folder might cause."""
+    taken = {}
+    for name, at_boot, in_program in (("as it is", 0, 0), ("more", 5000, 0), ("later", 0, 7000)):
+        project = tmp_path / "project" / name
+        for room in ("netsenseml", "topologies", "testbed", "tests"):
+            ignored = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(PROJECT / room, project / room, ignore=ignored)
+        with (project / "testbed" / "__init__.py").open("a") as first:
+            first.write(f"\nimport time\n\nfor _ in range({at_boot}):\n    time.monotonic()\n")
+        files = functools.partial(GuestFiles, project=project)
+        monkeypatch.setattr(launcher, "GuestFiles", files)
+        spec = cell_spec("ring", sizes=[1 << 20], clock_reads=in_program)
+        outcome = run_cell(tmp_path / name, spec)
+        assert outcome["status"] == "ok"
+        taken[name] = (
+            outcome["ranks"],
+            outcome["virtual_s"],
+            records(tmp_path / name, "links.jsonl"),
+        )
+    assert taken["more"] == taken["as it is"]
+    assert taken["later"] == taken["as it is"]
 
 
 @pytest.mark.parametrize(("mb", "status"), [(100, "ok"), (400, "failed")])

@@ -2,8 +2,9 @@
 
 Five things disturb a naive ``bytes / seconds``:
 
-- Waiting for a slow rank lengthens a collective on all ranks but the slow one: of every step the
-  shortest busy period over ranks counts, with the latency that is left to the late rank.
+- Waiting for a slow rank lengthens a collective on all ranks but the slow one: where busy periods
+  differ much the shortest over ranks counts, with the latency that is left to the late rank. Where
+  they lie close the median counts: who is last by milliseconds finds others' parts waiting.
 - Latency lengthens it by a part that does not depend on size: rounds times the agreement's own
   duration per round, a message of fixed size, as a windowed minimum.
 - Collectives that start one after the other leave the network idle in between, and those that
@@ -39,6 +40,7 @@ _LATE_ROUNDS = 1.75
 _RESTS_S, _RESTART_ROUNDS = 0.2, 1.0
 # Exchanges show a change of the rate, not the rate: up to 1 / (1 - this) times is taken for it.
 _LOOSE = 0.6
+_CLOSE = 0.5  # busy periods of ranks that differ by less, of the shortest, hide no straggler
 _FLOOR = 0.3  # part of a message's time that counts as transfer, however high its fixed cost
 
 
@@ -129,10 +131,10 @@ class LinkSense:
         return statistics.median(self._rate(sample) for sample in self._samples)
 
     def _point(self, rows: Sequence[Measurement]) -> list[float] | None:
-        """[link bytes, rounds, shortest seconds] of the whole step or its largest collective."""
+        """[link bytes, rounds, seconds] of the whole step or its largest collective."""
         first = rows[0]
-        whole = [first.link_bytes, first.rounds, min(row.busy_s for row in rows)]
-        main = [first.main_link_bytes, first.main_rounds, min(row.main_s for row in rows)]
+        whole = [first.link_bytes, first.rounds, _ring_s([row.busy_s for row in rows])]
+        main = [first.main_link_bytes, first.main_rounds, _ring_s([row.main_s for row in rows])]
         gathered = first.main_rounds == len(rows) - 1
         # By when ranks were ready: unlike durations may as well come from a lost packet.
         ready = [row.compute_s for row in rows]
@@ -237,6 +239,13 @@ class LinkSense:
 def _loose(rows: Sequence[Measurement]) -> bool:
     """Whether a step had exchanges only: many messages at once, whose latency is no round's."""
     return not any(row.main_link_bytes > 0 for row in rows)
+
+
+def _ring_s(busy_s: Sequence[float]) -> float:
+    """What a collective took, from what it took each rank."""
+    shortest_s = min(busy_s)
+    close = max(busy_s) - shortest_s <= _CLOSE * shortest_s
+    return statistics.median_low(busy_s) if close else shortest_s
 
 
 def _rate_of(size: tuple[float, float, list[float]], ping_s: float) -> float:

@@ -112,6 +112,25 @@ def test_a_lost_packet_is_no_late_rank() -> None:
     assert link.bandwidth == pytest.approx(rate, rel=0.05)
 
 
+@pytest.mark.parametrize("spread_s", [(0.0, 0.0, 0.0), (-0.003, 0.0, 0.002)])
+def test_a_rank_ready_some_milliseconds_later_hides_no_latency(
+    spread_s: tuple[float, float, float],
+) -> None:
+    """It finds others' parts waiting and is done sooner; the rate is not what it reads."""
+    link, latency_s, rate = LinkSense(), 0.002, 12.5e6
+    took_s = 3 * latency_s + 240_000 / rate
+    for _ in range(20):
+        rows = [
+            Measurement(
+                *(took_s + more_s, 240_000, 3, 3 * latency_s, 0.03, 0.06, 0, 0, 0.1, 1.9e6),
+                *(took_s + more_s, 240_000, 3),
+            )
+            for more_s in spread_s
+        ]
+        link.add([*rows, rows[1]])
+    assert link.bandwidth == pytest.approx(rate, rel=0.02)
+
+
 @pytest.mark.parametrize("rate", [10, 50, 200, 1000])
 def test_the_estimate_is_near_the_rate_of_a_static_link(rate: float) -> None:
     kind = {"share": {"gather": 1.0, "reduce": 1.0, "exchange": 1.0}, "ramp": 0.0}

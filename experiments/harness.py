@@ -155,13 +155,15 @@ def ensure_kernel(progress: Progress) -> Path:
         raise UserError(str(error)) from None
 
 
-def check_options(methods: Iterable[tuple[str, dict[str, Any]]]) -> None:
+def check_options(methods: Iterable[tuple[str, dict[str, Any]]], where: str) -> None:
     """Ask the library, in a process of its own: it needs torch, and the harness must not.
 
     Parameters
     ----------
     methods
         Names and options; each different pair is asked about once.
+    where
+        What they are of, for the message.
 
     Raises
     ------
@@ -178,7 +180,7 @@ def check_options(methods: Iterable[tuple[str, dict[str, Any]]]) -> None:
     )
     if answer.returncode:
         said = (answer.stdout.strip() or answer.stderr.strip()).splitlines()
-        raise UserError(f"methods: {said[0] if answer.stdout.strip() else said[-1]}")
+        raise UserError(f"{where}: methods: {said[0] if answer.stdout.strip() else said[-1]}")
 
 
 def run_scenario(
@@ -218,7 +220,8 @@ def run_resolved(
     backend = choose_backend(resolved, specs[0][1])
     for task in tasks_of(specs[0][1]):
         datasets.check(task)
-    check_options(choice for _, spec in specs for choice in choices_of(spec))
+    methods = (choice for _, spec in specs for choice in choices_of(spec))
+    check_options(methods, f"scenario {resolved['name']}")
     run_dir.mkdir(parents=True, exist_ok=True)
     update(run_dir, backend=backend.name, backend_why=backend.why)
     results = run_cells(specs, backend=backend.name, jobs=jobs, progress=progress)

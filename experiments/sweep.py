@@ -135,7 +135,8 @@ def plan(
             cells.append(PlannedCell(variation, cell.label, cell.seed, spec, known.digest(spec)))
     for task in dict.fromkeys(task for cell in cells for task in tasks_of(cell.spec)):
         datasets.check(task)
-    check_options(choice for cell in cells for choice in choices_of(cell.spec))
+    methods = (choice for cell in cells for choice in choices_of(cell.spec))
+    check_options(methods, f"sweep {sweep.name}")
     return _only(cells, only)
 
 

@@ -34,7 +34,8 @@ def plan(
         raise UserError(f"world_size: expected the {world_size} ranks that torchrun started")
     datasets.check(chosen.workload.task)
     specs = {cell.key: resolve_cell(chosen, cell) for cell in chosen.cells()}
-    check_options(choice for spec in specs.values() for choice in choices_of(spec))
+    methods = (choice for spec in specs.values() for choice in choices_of(spec))
+    check_options(methods, f"scenario {chosen.name}")
     run_dir = new_run(results, chosen.name, chosen.digest())
     command = f"torchrun … -m experiments.cluster {scenario}"
     update(run_dir, **new_manifest(chosen.resolved(), chosen.digest(), command))

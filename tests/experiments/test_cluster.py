@@ -137,7 +137,7 @@ def test_options_are_checked_before_anything_is_made(
     scenario.write_text(text.replace("methods: [allreduce, netsense]", bad))
     assert main(["plan", str(scenario), "--results", str(tmp_path / "results")]) == 1
     said = capsys.readouterr()
-    assert said.err.startswith("error: methods: TopKOptions.ratio = 7")
+    assert said.err.startswith("error: scenario wrong: methods: TopKOptions.ratio = 7")
     assert said.err.count("\n") == 1
     assert said.out == ""
     assert not (tmp_path / "results").exists()

@@ -17,7 +17,7 @@ from topologies import Flow, LinkEvent, Topology, phases
 
 from .crosstraffic import CrossTraffic
 from .happenings import Happenings
-from .instants import let_polling_pass
+from .instants import Alarm, let_polling_pass
 from .limits import limit_host
 from .linkwatch import LinkWatch
 from .ranks import RankProcess, start_rank
@@ -32,6 +32,8 @@ SAMPLE_S = 0.1
 REAL_SAMPLE_S = 0.5  # a sample may come milliseconds late: over a longer time that is less
 MASTER_PORT = 29500
 _GRACE_S = 2.0
+#: the virtual clock shows whole steps of 256 ns, so what is due at an instant may look undone then
+_GRAIN_S = 1e-6
 #: what shapes TCP; recorded as a host has them
 RECORDED_SYSCTLS = (
     "net.core.default_qdisc",
@@ -70,6 +72,7 @@ class Cell:
         self.timeline = Timeline()
         # select() takes microseconds where epoll rounds a timeout up to a millisecond
         self.selector = selectors.SelectSelector()
+        self.alarm = Alarm()
         self.ranks: list[RankProcess] = []
         self.rivals: dict[str, list[RankProcess]] = {}
         self._programs: list[tuple[Any, dict[str, Any], Any]] = []  # with its ranks' spec and data
@@ -211,13 +214,15 @@ class Cell:
     def watch(self) -> str:
         """Wait until the ranks have ended, letting the timeline happen; return the status."""
         self.selector.register(sys.stdin, selectors.EVENT_READ, None)
+        self.selector.register(self.alarm, selectors.EVENT_READ, self.alarm)
         while not all(rank.ended for rank in self.ranks):
-            for key, _ in self.selector.select(self._wait_s()):
+            self.alarm.set(self._due_s() + _GRAIN_S)
+            for key, _ in self.selector.select():
                 if key.data is None:
                     if b"end" in os.read(0, 64):
                         return self._give_up("the guest's clock stood still")
                     self._ask_for_stacks()
-                else:
+                elif key.data is not self.alarm:
                     self._hear(key.data)
             status = self._trouble()
             if status is not None:
@@ -243,12 +248,13 @@ class Cell:
             return f"no rank finished a step for {self.spec['stall_s']:g} s"
         return None
 
-    def _wait_s(self) -> float:
-        stall_s = self.progress_s + self.spec["stall_s"] - time.monotonic()
+    def _due_s(self) -> float:
+        """Return the instant at which something is to be done even if no rank says a word."""
+        stalled_s = self.progress_s + self.spec["stall_s"]
         due_s = self.timeline.next_due()
         if self.start_s is None or due_s is None:
-            return max(0.0, stall_s + 0.001)
-        return max(0.0, min(stall_s + 0.001, due_s - self.now_s()))
+            return stalled_s
+        return min(stalled_s, self.start_s + due_s)
 
     def _begin(self) -> None:
         # on a round time: what was done before leaves no trace in the times of the training

@@ -70,7 +70,6 @@ class Cell:
         self.shaper = shaper
         self.topology = Topology.from_dict(spec["topology"])
         self.timeline = Timeline()
-        # select() takes microseconds where epoll rounds a timeout up to a millisecond
         self.selector = selectors.SelectSelector()
         self.alarm = Alarm()
         self.ranks: list[RankProcess] = []

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from topologies.checks import nearest, shown
 
-__all__ = ["explain", "no_such"]
+__all__ = ["explain", "hint", "no_such"]
 
 _WANTED = {
     "bool_type": "true or false",
@@ -60,13 +60,14 @@ def _right_key(wrong: str, section: str, sections: Mapping[str, Sequence[str]]) 
     for other, keys in sections.items():
         if other != section and wrong in keys:
             return f"; '{wrong}' belongs {f'under {other}' if other else 'at the top level'}"
-    return _hint(wrong, valid)
+    return hint(wrong, valid)
 
 
 def no_such(name: str, valid: Sequence[str], kind: str = "") -> str:
     """Return the end of a message: that there is no such name, and the nearest or all valid."""
-    return f"no {kind + ' ' if kind else ''}'{name}'{_hint(name, valid)}"
+    return f"no {kind + ' ' if kind else ''}'{name}'{hint(name, valid)}"
 
 
-def _hint(wrong: str, valid: Sequence[str]) -> str:
+def hint(wrong: str, valid: Sequence[str]) -> str:
+    """Return the end of a message: the nearest valid name, or all of them."""
     return nearest(wrong, valid) or f"; valid: {', '.join(valid)}"

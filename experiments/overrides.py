@@ -12,8 +12,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from topologies.checks import SpecError, nearest, shown
+from topologies.checks import SpecError, shown
 
+from .mistakes import hint
 from .scenario import Method, Scenario, default_label
 
 __all__ = ["overridden"]
@@ -46,8 +47,7 @@ def _put(data: dict[str, Any], path: object, value: Any) -> None:
     words = path.split(".")
     keys = list(Scenario.model_fields)
     if words[0] not in keys:
-        hint = nearest(words[0], keys) or f"; valid: {', '.join(keys)}"
-        raise SpecError(path, f"a scenario has no key '{words[0]}'{hint}")
+        raise SpecError(path, f"a scenario has no key '{words[0]}'{hint(words[0], keys)}")
     inner: Any = data
     while len(words) > 1:
         # labels may have dots in them
@@ -97,5 +97,5 @@ def _method(data: dict[str, Any], path: str, words: list[str]) -> tuple[dict[str
             if isinstance(entry, str):
                 entries[number] = {"name": entry}
             return entries[number], words[len(taken) :]
-    hint = nearest(words[0], labels) or f"; valid: {', '.join(labels)}"
-    raise SpecError(path, f"the scenario has no method labelled '{words[0]}'{hint}")
+    said = f"the scenario has no method labelled '{words[0]}'{hint(words[0], labels)}"
+    raise SpecError(path, said)

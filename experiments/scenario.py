@@ -17,14 +17,13 @@ from pydantic import Field, PrivateAttr, ValidationError
 
 from topologies import Fault, Flow, Job, LinkEvent, SpecError, Topology, phases
 from topologies import build as build_topology
-from topologies.checks import nearest
 from topologies.events import expand_events
 from topologies.shape import SHAPE_FIELDS
 from topologies.traffic import expand_jobs, expand_traffic
 
 from .consistency import check_consistency
 from .errors import UserError
-from .mistakes import explain
+from .mistakes import explain, hint
 from .runs import short
 from .sections import Cell, Method, Positive, Share, Strict, Workload, default_label
 from .yamlfile import named_file, read_mapping
@@ -204,8 +203,8 @@ class Scenario(Strict):
             labels = [arm.label for arm in self.arms]
             for label in (wanted := list(methods)):
                 if label not in labels:
-                    hint = nearest(label, labels) or f"; valid: {', '.join(labels)}"
-                    raise UserError(f"--methods: scenario {self.name} has no '{label}'{hint}")
+                    said = f"scenario {self.name} has no '{label}'{hint(label, labels)}"
+                    raise UserError(f"--methods: {said}")
             data["methods"] = [a.model_dump() for a in self.arms if a.label in wanted]
         if seeds is not None:
             data["seeds"] = list(seeds)

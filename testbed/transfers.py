@@ -21,12 +21,14 @@ from topologies.shape import FRAME_BYTES
 
 from .calibration import PathProbe
 from .namespaces import Child, spawn
+from .tokens import burst_bytes
 
 __all__ = [
     "ceiling_mbps",
     "fastest_third_mbps",
     "probe_paths",
     "second_half_mbps",
+    "transfer_s",
     "transfers",
     "trip_ms",
 ]
@@ -203,6 +205,16 @@ def transfers(
     return came
 
 
+def transfer_s(mbps: float, rtt_s: float) -> float:
+    """Return how long to send over a path: many round trips, and bursts that weigh little.
+
+    A third of it lasts fifty times what a bucket may send at once, so that this makes a rate at
+    most 2 % too high.
+    """
+    burst_s = burst_bytes(mbps) * 8e-6 / mbps
+    return min(10.0, max(1.5, 40 * rtt_s, 3 * 50 * burst_s))
+
+
 def _round(hosts: Sequence[str]) -> list[tuple[str, str]]:
     """Return each host with the next, the last with the first; nothing for one host alone."""
     pairs = list(zip(hosts, [*hosts[1:], *hosts[:1]], strict=True))
@@ -243,12 +255,12 @@ def probe_paths(
     for source, sink in _round([host.name for host in spec.hosts]):
         got_ms = trip_ms(source, sink, host_pid, address)
         rtt_s = spec.rtt_ms(source, sink) / 1e3
-        seconds = min(10.0, max(1.5, 40 * rtt_s))
+        asked_mbps = spec.bottleneck_mbps(source, sink)
+        seconds = transfer_s(asked_mbps, rtt_s)
         hops = spec.path(source, sink)
         queued = max(spec.queue_bytes(link, sender) for link, sender in hops)
-        bdp = spec.bottleneck_mbps(source, sink) * 1e6 / 8 * rtt_s
+        bdp = asked_mbps * 1e6 / 8 * rtt_s
         buffer_bytes = int(max(1 << 18, 3 * (bdp + queued)))
-        asked_mbps = spec.bottleneck_mbps(source, sink)
         rate: float | None = None
         for _ in range(_MOST_TRANSFERS):
             (came,) = transfers([(source, sink)], seconds, host_pid, address, buffer_bytes)

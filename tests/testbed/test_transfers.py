@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from testbed.transfers import fastest_third_mbps, second_half_mbps
+from testbed.tokens import burst_bytes
+from testbed.transfers import fastest_third_mbps, second_half_mbps, transfer_s
 from topologies.shape import FRAME_BYTES
 
 SECONDS = 1.5
@@ -43,3 +44,10 @@ def test_too_little_is_no_rate() -> None:
     for points in ([], [(0.1, 1000)], [(1.4, 1000)]):
         assert fastest_third_mbps(points, SECONDS) is None
         assert second_half_mbps(points, SECONDS) is None
+
+
+@pytest.mark.parametrize("mbps", [0.5, 1, 10, 50, 1000])
+def test_what_a_bucket_sends_at_once_is_less_than_a_link_may_be_off(mbps: float) -> None:
+    third = transfer_s(mbps, 0.001) / 3 * mbps * 1e6 / 8
+    assert burst_bytes(mbps) <= 0.03 * third
+    assert transfer_s(mbps, 0.001) <= 10
